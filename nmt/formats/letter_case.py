@@ -44,7 +44,7 @@ _KEPT = Terms(keep=[r"(?<!\w)\w*\d\w*"], names=True)
 _MAY_KEEP = re.compile(r"[\d_/~$%@{}\[\]<>&+-]|\(\)|\.\w|:\S")  # without any of them, there is nothing to keep
 
 
-class Vocabulary(Protocol):
+class Speller(Protocol):
     """What is asked of a vocabulary, whose frequent subwords come first."""
 
     def encode(self, text: str) -> list[int]: ...
@@ -72,7 +72,7 @@ class _Word(NamedTuple):
         """The word with nothing but its first letter as it is, in small letters otherwise"""
         return self.text[:1] + self.small[1:]
 
-    def usual(self, vocabulary: Vocabulary) -> str:
+    def usual(self, vocabulary: Speller) -> str:
         """Return a word in capitals as a vocabulary has it with the fewest subwords, in as many characters."""
         if self.is_initial or len(self.small) != len(self.text):
             return self.text
@@ -161,7 +161,7 @@ def is_in_title_case(text: str, copied: Sequence[Span] = ()) -> bool:
     return len(words) >= FEWEST_WORDS and all(text[start].isupper() for start, _ in words)
 
 
-def without_capitals(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequence[Span] = ()) -> str:
+def without_capitals(text: str, vocabulary: Speller, language: str = "", copied: Sequence[Span] = ()) -> str:
     """Return a text in capitals as it would be written otherwise, in as many characters.
 
     A word is written in small letters, with a capital or in capitals, in German with ß or ss, as it has the fewest
@@ -179,7 +179,7 @@ def without_capitals(text: str, vocabulary: Vocabulary, language: str = "", copi
     return written(text, edits) if before >= UNUSUAL * after else text
 
 
-def without_emphasis(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequence[Span] = ()) -> str:
+def without_emphasis(text: str, vocabulary: Speller, language: str = "", copied: Sequence[Span] = ()) -> str:
     """Return a text with the words that are emphasised by capitals written as otherwise, in as many characters.
 
     They are those of a language's list, such as NOT in `STOP! Do NOT open`, and others beside them or in the same line,
@@ -221,7 +221,7 @@ def _runs_in_capitals(words: Iterable[_Word]) -> Iterator[list[_Word]]:
         yield run
 
 
-def without_title_case(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequence[Span] = ()) -> str:
+def without_title_case(text: str, vocabulary: Speller, language: str = "", copied: Sequence[Span] = ()) -> str:
     """Return a text in title case as a sentence, in as many characters, and another text as it is.
 
     It is in title case if all words have capitals or, without a final mark, all but a few short ones have, and if the
@@ -249,7 +249,7 @@ def without_title_case(text: str, vocabulary: Vocabulary, language: str = "", co
     return text if may_be_sentence or unusual < FEWEST_UNUSUAL else written(text, edits)
 
 
-def with_capitals(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequence[Span] = ()) -> str:
+def with_capitals(text: str, vocabulary: Speller, language: str = "", copied: Sequence[Span] = ()) -> str:
     """Return a text in small letters with the capitals that it lacks, in as many characters; another one as it is.
 
     These are those of names, which the vocabulary has as one subword, but spells in small letters; of I in English; and
@@ -275,7 +275,7 @@ def with_capitals(text: str, vocabulary: Vocabulary, language: str = "", copied:
     return written(text, edits)
 
 
-def as_usual(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequence[Span] = ()) -> str:
+def as_usual(text: str, vocabulary: Speller, language: str = "", copied: Sequence[Span] = ()) -> str:
     """Return a text as it would usually be written, in as many characters; `copied` are more spans to keep."""
     if is_in_capitals(text, copied):
         return without_capitals(text, vocabulary, language, copied)
@@ -285,7 +285,7 @@ def as_usual(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequ
 
 
 def pair_as_usual(
-    pair: tuple[str, str], vocabularies: tuple[Vocabulary, Vocabulary], languages: tuple[str | None, str | None]
+    pair: tuple[str, str], vocabularies: tuple[Speller, Speller], languages: tuple[str | None, str | None]
 ) -> tuple[str, str]:
     """Return a source as it would usually be written, and its translation without capitals if it is in capitals."""
     source, target = pair
@@ -328,7 +328,7 @@ def _upper(found: re.Match[str]) -> str:
     return found[0].upper()
 
 
-def _rareness(vocabulary: Vocabulary, form: str) -> tuple[int, int]:
+def _rareness(vocabulary: Speller, form: str) -> tuple[int, int]:
     """Return the number of subwords of a word's form, and its place in the vocabulary if it is one.
 
     Frequent subwords come first. A place with a capital counts double, since every word may begin a sentence.
