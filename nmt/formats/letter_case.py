@@ -287,7 +287,7 @@ def as_usual(text: str, vocabulary: Speller, language: str = "", copied: Sequenc
 def pair_as_usual(
     pair: tuple[str, str], vocabularies: tuple[Speller, Speller], languages: tuple[str | None, str | None]
 ) -> tuple[str, str]:
-    """Return a source as it would usually be written, and its translation without capitals if it is in capitals."""
+    """Return a source as it would usually be written and, if it was all in capitals, its translation without them."""
     source, target = pair
     usual = as_usual(source, vocabularies[0], languages[0] or "")
     if usual != source and is_in_capitals(source):
