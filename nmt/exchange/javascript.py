@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.checkpoint.reading import Bundle
+from nmt.formats.letter_case import kept_table
 from nmt.formats.sentences import SentenceSplitter
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import TaskName
@@ -112,6 +113,7 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
         values["directions"] = directions
         values["titles"] = bundle.recipe.data.has_titles
         values["lengths"] = lengths.model_dump() if lengths else None
+        values["kept"] = kept_table()
         values["sentences"] = {each["source"]: SentenceSplitter(each["source"]).table() for each in directions}
     return values, block
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from nmt.formats.sentences import CLOSING, emphasised_of, stops_of
 from nmt.formats.tags import TAGS
@@ -92,6 +92,11 @@ def kept_in(text: str, copied: Sequence[Span] = ()) -> list[Span]:
         return []
     tags = [Span(*tag.span()) for tag in TAGS.finditer(text)]
     return _KEPT.spans(text, [*tags, *copied], linked=False)
+
+
+def kept_table() -> dict[str, Any]:
+    """Return the patterns of `kept_in`, as plain values for nmt/exchange/html/case.js."""
+    return {"tags": TAGS.pattern, "patterns": _KEPT.table()}
 
 
 def words_in(text: str, pattern: re.Pattern[str], copied: Sequence[Span] = ()) -> list[Span]:

@@ -38,6 +38,12 @@ class Span(NamedTuple):
 Edit = tuple[Span, str]
 """Text for a span of an output; an empty span inserts it"""
 
+
+def _in_any_case(pattern: str) -> str:
+    """Return a pattern of plain letters for these in any case; older browsers lack (?i:…)."""
+    return re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", pattern)
+
+
 # Text of scripts without spaces, and of Korean, may follow a URL directly
 _NO_URL = rf"\s<>\"'{{}}|\\^`()«»“”„‘’…\u3000-\u303f\uff00-\uffef{TOUCHING_RANGES}"  # nor brackets and quotes
 _GROUP = (  # a balanced bracket, or a placeholder
@@ -45,7 +51,9 @@ _GROUP = (  # a balanced bracket, or a placeholder
 )
 _IN_URL = rf"[^{_NO_URL}]|'(?=\w)|[|^](?=[^{_NO_URL}])|{_GROUP}"
 _END = rf"[^{_NO_URL}.,;:!?*\]]|{_GROUP}"  # no punctuation
-_SCHEME = r"(?i:[a-z][a-z\d+]{1,19}://|www\.|(?:mailto|tel|sms|xmpp|magnet|urn):)"
+_SCHEME = (
+    rf"(?:[A-Za-z][A-Za-z\d+]{{1,19}}://|{_in_any_case('www')}\.|(?:{_in_any_case('mailto|tel|sms|xmpp|magnet|urn')}):)"
+)
 _WORD = rf"(?<=[/.=_\-])[{TOUCHING_RANGES}]++"  # of an unspaced script
 _NESTED = r"[^{}]"
 for _ in range(3):
@@ -84,8 +92,11 @@ _STYLED = re.compile(r"(?<!\d)(?<!(?<!%)\d\s)%(?:[A-KM-Z]\d\d?(?!\d)|[A-Z](?=[A-
 """Pattern for a code of a colour or style, such as %C18, or %B before a capital letter"""
 _STYLES = re.compile(r"%[A-Z]\d{0,2}|\$(?:\d\d?|[a-z](?![a-z]))")
 """Pattern for the codes and variables of a text that has such a code; elsewhere, $5 is a price"""
+_FIRST = re.compile(r"\$1(?!\d|[.,]\d)")
 _NUMBERED = re.compile(r"\$[1-9](?!\d|[.,]\d)")
 """Pattern for the variables of a text that has $1"""
+_CONDITIONAL = ((_STYLED, _STYLES), (_FIRST, _NUMBERED))
+"""Patterns, and those that count in texts that have them"""
 _MAY_HAVE = re.compile(
     r"[%{$@]|</?\d|<\?|:\S|www\.|\[\[|__", re.IGNORECASE
 )  # any of them: most lines have nothing of this kind
@@ -250,11 +261,13 @@ class Terms:
         patterns = [*self._own]
         if self._formats and _MAY_HAVE.search(text):
             patterns += self._formats
-            if _STYLED.search(text):
-                patterns.append(_STYLES)
-            if "$1" in _NUMBERED.findall(text):
-                patterns.append(_NUMBERED)
+            patterns += [pattern for condition, pattern in _CONDITIONAL if condition.search(text)]
         return patterns
+
+    def table(self) -> list[tuple[str, str]]:
+        """Return all patterns, each with that of texts which it counts in, for nmt/exchange/html/case.js; "" is any."""
+        always = [(pattern.pattern, "") for pattern in (*self._own, *self._formats)]
+        return always + [(pattern.pattern, condition.pattern) for condition, pattern in _CONDITIONAL]
 
     def phrases(
         self, text: str, copied: Sequence[Span] = (), walls: Sequence[int] = (), ends: Sequence[int] = ()

@@ -15,7 +15,7 @@ from tiny_parser import train_tokenizer, write_parser
 import nmt
 from nmt.checkpoint.reading import Bundle
 from nmt.exchange import javascript
-from nmt.formats.letter_case import as_usual, in_capitals, in_title_case
+from nmt.formats.letter_case import as_usual, in_capitals, in_title_case, kept_in, kept_table
 from nmt.formats.sentences import SentenceSplitter
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.system.errors import UserError
@@ -191,12 +191,35 @@ def test_letter_case_is_that_of_the_vocabulary(language):
     texts += [line.lower() for line in lines[200:260]]
     texts += ["J. R. TOM MET 2ND 'MAN.' \"NOT\" (I'M) I", "IŞIK DOOR\u00adNEVER", "STRAßE", ""]
     given = {"file": base64.b64encode(vocabulary.serialized).decode(), "texts": texts}
-    given |= {"of": {"language": language, **SentenceSplitter(language).table()}}
-    usual = "({file, texts, of}) => texts.map((text) => asUsual(text, new Vocabulary(fromBase64(file)), of))"
+    given |= {"of": {"language": language, **SentenceSplitter(language).table()}, "table": kept_table()}
+    usual = (
+        "({file, texts, of, table}) =>"
+        " texts.map((text) => asUsual(text, new Vocabulary(fromBase64(file)), {...of, kept: new Kept(table)}))"
+    )
 
     found = node.call(usual, given)
     assert found == [as_usual(text, vocabulary, language) for text in texts]
     assert sum(one != other for one, other in zip(found, texts, strict=True)) > 80
+
+
+KEEPING = [
+    "Use --all, -v or CONFIG.md in /etc/x/y, ~/.bashrc, .profile and src/*.py.gz; main() and a::b()",
+    "MAX_SIZE of $HOME, %prog and Ctrl+Shift+Q or F12; Größe_ä and ÄÖ_2",
+    "See https://a.org/x(y)?q={id}. Or WWW.a.org, Mailto:a@b.org, a.b@c-d.org: ftp://x/<name>! 见https://例.org/页。好",
+    "%s %(n)d %<x>s %-5.2f 100 % sure, 50%-a %1$s %%n %A, %d %1 of %L2, %PATH% %B Bold %C18 and $a",
+    "{n} {0:>5} {{ a }} {% if x %} ${x} #{y} %{z} $t(key) {n, plural, one {a {x}} other {b}} { n }",
+    "$1 and $5 <0>x</0> <%= x %> <?= y ?> [[wiki page]] __file__ a__b__ $5",
+    '<b class="x > y">STOP!</b> &amp; <!-- no --> <script>a < b</script> <ü> 1 < 2 > 1 <br/>&#8217; a<b',
+    "2nd x86 Ⅷ² a1_b ٣abc m² 𝗕2 l'2e \U00020000/\U00020001",
+    "and/or he/she I/O a~b A-B a+b a:b a: b x@y $ 5 {} [x] () <> &",
+]
+
+
+def test_page_keeps_what_nmt_keeps():
+    spans = "({table, texts}) => texts.map((text) => new Kept(table).spans(text).map(([a, b]) => text.slice(a, b)))"
+    found = node.call(spans, {"table": kept_table(), "texts": KEEPING})
+    assert found == [[span.text_in(text) for span in kept_in(text)] for text in KEEPING]
+    assert sum(map(len, found)) > 70
 
 
 def test_page_parses_as_its_rounded_weights_do(tmp_path):

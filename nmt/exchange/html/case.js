@@ -5,52 +5,97 @@ const FEWEST_LETTERS = 4, UNUSUAL = 1.6, FEWEST_SPELLED = 3, FEWEST_WORDS = 3, F
 const IN_CASED_WORD = "[\\p{L}\\p{N}_]";
 const CASED_WORD = new RegExp(
   `(?<!${IN_CASED_WORD})\\p{L}(?:[\\p{L}\\p{N}\\p{M}_\\u00ad]|['’·](?=${IN_CASED_WORD}))*`, "gu");
-const KEPT = /\{[^{}]*\}|<[^<>]*>|&\w+;|%\w|\S*(?::\/\/|@|www\.)\S*|[\p{L}_]*\p{N}[\p{L}\p{N}_]*/gu;
 const ENGLISH_I = /(?<=^|[\s"“‘(])[Ii](?=['’][\p{L}]|,?\s|[,.!?]?$)(?!\s+in\b)/yu;  // not i.e., (i) or a loop's index
 const isUpperWord = (word) => isUpper(word) && !/\p{Lowercase}/u.test(word);
 
-/** Calls `change` with what of a text is not to keep, and puts what it returns in its place. */
-function outsideKept(text, change) {
-  let last = 0, found = "";
-  for (const {0: kept, index} of text.matchAll(KEPT)) {
-    found += change(text.slice(last, index)) + kept;
-    last = index + kept.length;
-  }
-  return found + change(text.slice(last));
+/** Returns a regular expression that nmt has as text: with letters of all scripts, and nothing possessive. */
+function expression(pattern, flags) {
+  const ofAllScripts = (part) => part.replaceAll("\\w", "\\p{L}\\p{N}_").replaceAll("\\d", "\\p{Nd}");
+  const translated = pattern
+    .replaceAll("(?P<", "(?<").replace(/(?<=[*+?}])\+/g, "")
+    .replaceAll("[^\\W\\d_]", `[${LETTER}]`).replaceAll("[^\\W\\d]", `[${LETTER}_]`).replaceAll("[^\\W_]", "[\\p{L}\\p{N}]")
+    .replace(/\[(?:\\.|[^\]\\])*\]|\\./g, (part) => part === "\\w" ? `[${WORD}]` : ofAllScripts(part))
+    .replace(/\\(["#'<])/g, "$1").replace(/\\U000(\w{5})/g, "\\u{$1}");
+  return new RegExp(translated, `${flags}u`);
 }
 
-function isInCapitals(text) {
+/** What is to keep in every text: tags, placeholders, URLs, names of files and the like, by the patterns of nmt. */
+class Kept {
+  constructor({tags, patterns}) {
+    this.tags = expression(tags, "gs");
+    this.patterns = patterns.map(([pattern, condition]) => [expression(pattern, "g"), expression(condition, "")]);
+  }
+
+  /** Returns the spans to keep as [start, end], in order: of overlapping ones the leftmost, then the longest. */
+  spans(text) {
+    const found = [...text.matchAll(this.tags)].map(({0: tag, index}) => [index, index + tag.length]);
+    const edges = [...new Set([0, text.length, ...found.flat()])].sort((one, other) => one - other);
+    for (const [pattern, condition] of this.patterns) {
+      if (!condition.test(text)) continue;
+      for (let each = 1; each < edges.length; each++) {  // none crosses the edge of a tag
+        pattern.lastIndex = edges[each - 1];
+        for (const {0: kept, index} of text.slice(0, edges[each]).matchAll(pattern)) {
+          const inside = kept.trim(), start = text.indexOf(inside, index);
+          if (inside) found.push([start, start + inside.length]);
+        }
+      }
+    }
+    found.sort((one, other) => one[0] - other[0] || other[1] - one[1]);
+    let last = 0;
+    return found.filter(([start, end]) => start >= last && (last = end));
+  }
+
+  /** Calls `change` with what of a text is not to keep, and puts what it returns in its place. */
+  outside(text, change) {
+    let last = 0, found = "";
+    for (const [start, end] of this.spans(text)) {
+      found += change(text.slice(last, start)) + text.slice(start, end);
+      last = end;
+    }
+    return found + change(text.slice(last));
+  }
+
+  /** Returns the words outside of what is to keep that touch at most tags, as `matchAll` does. */
+  words(text) {
+    const taken = this.spans(text).map(([start, end]) => {
+      const edge = Number(!"<&".includes(text[start]));
+      return [start - edge, end + edge];
+    });
+    const isFree = ({0: word, index}) => !taken.some(([start, end]) => start < index + word.length && index < end);
+    return [...text.matchAll(CASED_WORD)].filter(isFree);
+  }
+}
+
+function isInCapitals(text, kept) {
   let bare = "";
-  outsideKept(text, (part) => bare += part);
+  kept.outside(text, (part) => bare += part);
   return !/(?![ßªº])\p{Lowercase}/u.test(bare) && (bare.match(/\p{Uppercase}/gu) ?? []).length >= FEWEST_LETTERS;
 }
 
-function isInTitleCase(text) {
-  const words = [...readWords(text, {stops: ".", closing: ")"})];
-  return words.length >= FEWEST_WORDS && words.every((word) => /^\p{Uppercase}/u.test(word.text));
+function isInTitleCase(text, kept) {
+  const words = kept.words(text);
+  return words.length >= FEWEST_WORDS && words.every(([word]) => /^\p{Uppercase}/u.test(word));
 }
 
 /** Tells how the translation of a line is to be written, which was changed to `usual`: "capitals", "title" or "". */
-function styleOf(text, usual) {
-  if (isInCapitals(text)) return usual === text ? "" : "capitals";
-  return isInTitleCase(text) ? "title" : "";
+function styleOf(text, usual, kept) {
+  if (isInCapitals(text, kept)) return usual === text ? "" : "capitals";
+  return isInTitleCase(text, kept) ? "title" : "";
 }
 
 /** Writes a translation in a style. */
-function inStyle(text, style, language) {
+function inStyle(text, style, language, kept) {
   if (style === "capitals")
-    return outsideKept(text, (part) => part.replace(/[^\u10d0-\u10ff]+/g, (letters) => letters.toLocaleUpperCase(language)));
-  return outsideKept(text, (part) => part.replace(CASED_WORD, (word) =>
+    return kept.outside(text, (part) => part.replace(/[^\u10d0-\u10ff]+/g, (letters) => letters.toLocaleUpperCase(language)));
+  return kept.outside(text, (part) => part.replace(CASED_WORD, (word) =>
     word === word.toLocaleLowerCase(language) ? word[0].toLocaleUpperCase(language) + word.slice(1) : word));
 }
 
 /** Reads the words of a text: {at, text, small, withCapital, begins, isPronoun, isInitial, follows}. */
-function* readWords(text, {language, stops, closing}) {
+function* readWords(text, {language, stops, closing, kept}) {
   const ended = new RegExp(`[${escaped(stops)}][${escaped(closing)}]*\\s[^\\p{L}\\p{N}_]*$`, "u");
-  const kept = [...text.matchAll(KEPT)].map(({0: each, index}) => [index - Number(!/^[<&]/.test(each)), index + each.length + Number(!/^[<&]/.test(each))]);
   let last = 0;  // offset behind the word before
-  for (const {0: word, index: at} of text.matchAll(CASED_WORD)) {
-    if (kept.some(([start, end]) => start < at + word.length && at < end)) continue;
+  for (const {0: word, index: at} of kept.words(text)) {
     const gap = text.slice(last, at), begins = last ? ended.test(gap) : !HAS_WORDS.test(gap);
     last = at + word.length;
     const small = word.toLocaleLowerCase(language);
@@ -66,7 +111,7 @@ function* readWords(text, {language, stops, closing}) {
 /** Writes a line as it would usually be written, in as many characters. */
 function asUsual(text, vocabulary, settings) {
   const rules = new CaseRules(vocabulary, settings);
-  if (isInCapitals(text)) return rules.withoutCapitals(text);
+  if (isInCapitals(text, settings.kept)) return rules.withoutCapitals(text);
   return rules.withCapitals(rules.withoutTitleCase(rules.withoutEmphasis(text)));
 }
 

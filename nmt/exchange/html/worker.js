@@ -8,6 +8,7 @@ class Translator {
     const found = Object.assign(new Translator(), {values, model, isCompiled});
     const vocabulary = ({at, size, symbols, textless}) => new Vocabulary(block.slice(at, at + size), symbols, textless);
     const {source, target} = values.vocabularies;
+    found.kept = new Kept(values.kept);
     const isShared = source.at === target.at && !source.symbols && !target.symbols;
     found.source = vocabulary(source);
     found.target = isShared ? found.source : vocabulary(target);
@@ -19,9 +20,9 @@ class Translator {
   /** Splits a line into parts {text, start, ids, style}. */
   split(line, direction) {
     const {source, languages: [language]} = this.values.directions[direction];
-    const usual = asUsual(line, this.source, {language, ...this.values.sentences[source]});
+    const usual = asUsual(line, this.source, {language, kept: this.kept, ...this.values.sentences[source]});
     const parts = this.splitters[direction].split(usual);
-    const style = styleOf(line, usual);
+    const style = styleOf(line, usual, this.kept);
     return parts.map((part) => ({...part, style, text: line.slice(part.start, part.start + part.text.length)}));
   }
 
@@ -123,7 +124,8 @@ function dressed(output, {style, direction}) {
   if (!style || (style === "title" && !translator.values.titles)) return output;
   const [, language] = translator.values.directions[direction].languages;
   const {text, words} = output;
-  return {...output, text: inStyle(text, style, language), words: words.map((word) => inStyle(word, style, language))};
+  const write = (each) => inStyle(each, style, language, translator.kept);
+  return {...output, text: write(text), words: words.map(write)};
 }
 
 /** Splits lines, tells their parts, and then tells the translation of each part that has not come before. */
