@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 from nmt.data.pairs import Pair, foreign_language, input_files, read_pairs
 from nmt.formats.bilingual import BilingualFile
 from nmt.formats.declared import NAMED, check_language, content_of, kind_of, left_out
-from nmt.formats.letter_case import in_capitals, is_in_capitals
+from nmt.formats.letter_case import capitalised_in, in_capitals, in_small_letters, is_in_capitals, letters_of
 from nmt.formats.plurals import telling_number
 from nmt.formats.strings import Accelerators, ProgramString, placeholders
-from nmt.formats.terms import capitalised
 from nmt.formats.units import Numbers, Unit
 from nmt.recipe import Data, Dataset
 from nmt.recipe.data import UNITS, format_of
@@ -82,6 +81,7 @@ class TranslationMemory:
 
         With data.memory, what comes first goes before: corrections before what the model was trained on earlier.
         """
+        self._languages = data.languages
         self._found = defaultdict[str, list[Remembered]](list)
         keys = None
         if wanted is not None:
@@ -155,14 +155,14 @@ class TranslationMemory:
     def _recall_alike(self, text: str) -> str:
         """Return a translation of a source that differs in case and end, given those of the text; empty if none."""
         for each in self._alike(text):
-            dressed = _dressed(each, text)
+            dressed = _dressed(each, text, self._languages)
             if dressed:
                 return dressed
         return ""
 
     def _alike(self, text: str) -> list[Remembered]:
         """Return the translations of sources that differ in case and end: those with this end first, then by count."""
-        found = self._by_words[_words(text)]
+        found = self._by_words[self._words(text)]
         counts = Counter(each.target for each in found)
         _, end = _parted(text)
 
@@ -176,12 +176,11 @@ class TranslationMemory:
     def _by_words(self) -> defaultdict[str, list[Remembered]]:
         by_words = defaultdict[str, list[Remembered]](list)
         for key, found in self._found.items():
-            by_words[_words(key)] += [each for each in found if each.key == key and each.is_own]
+            by_words[self._words(key)] += [each for each in found if each.key == key and each.is_own]
         return by_words
 
-
-def _words(text: str) -> str:
-    return _parted(text)[0].casefold()
+    def _words(self, text: str) -> str:
+        return letters_of(_parted(text)[0], self._languages[0])
 
 
 def _parted(text: str) -> tuple[str, str]:
@@ -192,17 +191,23 @@ def _parted(text: str) -> tuple[str, str]:
     return text[: end.start()], end[0]
 
 
-def _dressed(known: Remembered, line: str) -> str:
-    """Return a translation with the capitals and the end of a line; empty if it has others that cannot be undone."""
+def _dressed(known: Remembered, line: str, languages: tuple[str, str]) -> str:
+    """Return a translation with the capitals and the end of a line.
+
+    It is empty if it has capitals that cannot be undone, or if sources differ in accents, which Greek capitals lack.
+    """
+    of_source, of_target = languages
     source, source_end = _parted(known.key)
     target, target_end = _parted(known.bare.strip())
     body, end = _parted(line)
     if body != source and is_in_capitals(source, fewest=2):
         return ""
     if body != source and is_in_capitals(body, fewest=2):
-        target = in_capitals(target)
+        target = in_capitals(target, of_target)
+    elif in_small_letters(body, of_source).casefold() != in_small_letters(source, of_source).casefold():
+        return ""
     elif body[0].isupper() and not source[0].isupper():
-        target = capitalised(target)
+        target = capitalised_in(target, of_target)
     dressed = ProgramString(body, Accelerators(())).dressed(target)
     return dressed and dressed + _end_of_translation(target, end, source_end, target_end)
 

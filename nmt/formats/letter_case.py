@@ -121,6 +121,21 @@ def in_title_case(text: str, language: str = "") -> str:
     return "".join(title_case(text, language))
 
 
+def in_small_letters(text: str, language: str = "") -> str:
+    """Return a text in small letters by the rules of a language: a Turkish I becomes ı."""
+    return text.translate(_SMALL.get(Language.of(language).base, {})).lower()
+
+
+def capitalised_in(text: str, language: str) -> str:
+    """Return a text with its first letter as a capital by the rules of a language: a Turkish i becomes İ."""
+    return text[:1].translate(_DOTTED.get(Language.of(language).base, {})).upper() + text[1:]
+
+
+def letters_of(text: str, language: str = "") -> str:
+    """Return a text in capitals, whatever is to keep, so that texts that differ in case alone are one."""
+    return text.translate(_CAPITALS.get(Language.of(language).base, {})).upper()
+
+
 def capitals(text: str, language: str = "", copies: Iterable[str] = ()) -> list[str]:
     """Return each character of a text as `in_capitals` writes it; what it has of `copies` is kept, too."""
     found = [*text]
@@ -265,10 +280,9 @@ def with_capitals(text: str, vocabulary: Speller, language: str = "", copied: Se
     words = [*_read(text, language, copied)]
     if len(words) < FEWEST_WORDS:
         return text
-    letters = _DOTTED.get(Language.of(language).base, {})
     edits: list[Edit] = []
     for word in words:
-        capital = word.text[0].translate(letters).upper() + word.text[1:]
+        capital = capitalised_in(word.text, language)
         if len(capital) != len(word.text):
             continue
         size = len(vocabulary.encode(capital))
@@ -320,7 +334,7 @@ def _read(text: str, language: str, copied: Sequence[Span]) -> Iterator[_Word]:
         yield _Word(
             span,
             word,
-            small=word.translate(_SMALL.get(base, {})).lower(),
+            small=in_small_letters(word, language),
             begins=begins,
             is_pronoun=base == "en" and _ENGLISH_I.match(text, span.start) is not None,
             is_initial=len(word) == 1 and text[last : last + 1] == ".",

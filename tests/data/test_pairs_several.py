@@ -243,3 +243,23 @@ def test_a_line_is_recalled_whatever_its_edges_capitals_and_end(line: str, expec
     }
     write("memory.tsv", [f"{source}\t{target}" for source, target in pairs.items()])
     assert TranslationMemory(None, [Dataset(file="memory.tsv")], data()).recall_line(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("languages", "line", "expected"),
+    [
+        (("tr", "el"), "IŞIK İPTAL", "ΑΚΥΡΟ ΦΩΣ"),
+        (("tr", "el"), "İşik iptal", None),
+        (("el", "tr"), "ΑΚΥΡΟ ΦΩΣ", "IŞIK İPTAL"),
+        (("el", "tr"), "Άκυρο φως", "Işık iptal"),
+        (("el", "tr"), "ακυρο φως", None),  # other accents are other words
+    ],
+)
+def test_capitals_of_a_memory_are_those_of_its_languages(
+    languages: tuple[str, str], line: str, expected: str | None
+) -> None:
+    source, target = languages
+    texts = {"tr": "ışık iptal", "el": "άκυρο φως"}
+    write("memory.tsv", [f"{texts[source]}\t{texts[target]}"])
+    own = Data(name="x", source=source, target=target, train=(Dataset(file="unused.tsv"),))
+    assert TranslationMemory(None, [Dataset(file="memory.tsv")], own).recall_line(line) == expected
