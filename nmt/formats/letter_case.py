@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from nmt.formats.sentences import CLOSING, emphasised_of, stops_of
+from nmt.formats.sentences import CLOSING, function_words_of, listed, stops_of
 from nmt.formats.tags import TAGS
 from nmt.formats.terms import Edit, Span, Terms, find_copies, outside, written
 from nmt.text.language_codes import Language
@@ -40,8 +40,21 @@ _LONG_WORD = re.compile(rf"[^\W\d_]{{{FEWEST_SPELLED},}}")
 _SHARP = "ß\u00ad"
 """What SS may have been in German, with a soft hyphen, which vocabularies drop, so that there are as many characters"""
 _WORD = re.compile(r"[^\W\d_](?:[\w\u0300-\u036f\u00ad]|['’·](?=\w))*")
-_KEPT = Terms(keep=[r"(?<!\w)\w*\d\w*"], names=True)
-_MAY_KEEP = re.compile(r"[\d_/~$%@{}\[\]<>&+-]|\(\)|\.\w|:\S")  # without any of them, there is nothing to keep
+_UNITS = r"[kKMGT]i?[Bb](?:it)?|[kMGT]?(?:Hz|Wh|Pa)|[kM][WVJ]|mAh?|dB|[kcmµ]?m[²³]?|[kmµ]?g|[md]?l|m?s"
+_KEPT = Terms(
+    keep=[
+        r"(?<!\w)(?:(?<!-)(?:[A-Z]{1,5}-)+)?\w*\d\w*",  # words with digits, UTF-8
+        rf"(?<=\d\s)(?:{_UNITS})(?![\w'’])",  # 5 kWh
+        r"(?<![\w-])(?=(?:[A-Z]+-)*[B-DF-HJ-NP-TV-XZ]{2,}(?!\w))[A-Z]+(?:-[A-Z]+){2,}(?![\w-])",  # TTB-LTR-UPRIGHT
+    ],
+    names=True,
+)
+# Without any of them, there is nothing to keep
+_MAY_KEEP = re.compile(r"[\d_/~$%@{}\[\]<>&+-]|\(\)|\.\w|:\S")
+_MIXED = re.compile(r"\w*(?:[a-zà-ÿ][A-ZÀ-Þ]|[A-Z]{2}[a-z])\w*")
+"""Names with capitals of their own: iPHONE, McDONALD, DVDs, tÚ"""
+_NUMERAL = re.compile("X{0,3}(?:IX|IV|V?I{2,3})|X{1,3}(?:VI?|I)|X{2,3}")  # of the Roman ones, those that are no words
+_CONSONANTS = re.compile("[B-DF-HJ-NP-TV-XZ]{3,}")
 
 
 class Speller(Protocol):
@@ -61,9 +74,11 @@ class _Word(NamedTuple):
     """Whether it begins a sentence"""
     is_pronoun: bool
     """Whether it is I, which English writes with a capital wherever it stands"""
-    is_initial: bool
-    """Whether it is a letter before a full stop: J. R."""
+    is_abbreviation: bool
+    """Whether it is listed as one, a letter before a full stop as in J. R., a Roman numeral, or like iPHONE"""
     is_german: bool
+    is_function_word: bool
+    """Whether it is listed as a word that is no name, and no noun of German"""
     follows: bool
     """Whether nothing but white space is between the word before and this one"""
 
@@ -74,15 +89,18 @@ class _Word(NamedTuple):
 
     def usual(self, vocabulary: Speller) -> str:
         """Return a word in capitals as a vocabulary has it with the fewest subwords, in as many characters."""
-        if self.is_initial or len(self.small) != len(self.text):
+        if self.is_abbreviation or len(self.small) != len(self.text):
             return self.text
-        forms = [self.small, self.with_capital, self.text]
-        forms += [_ELISION.sub(_upper, form) for form in forms[:2]]  # l'Italie, O'Brien
+        plain = [self.small] if self.is_function_word else [self.small, self.with_capital]
+        forms = [*plain, self.text]
+        forms += [_ELISION.sub(_upper, form) for form in plain]  # l'Italie, O'Brien
         if self.is_german:
-            forms += [form.replace("ss", _SHARP) for form in forms[:2]]  # STRASSE
-            if len(vocabulary.encode(self.small)) > 1:  # of rare words, most are nouns
+            forms += [form.replace("ss", _SHARP) for form in plain]  # STRASSE
+            if not self.is_function_word and len(vocabulary.encode(self.small)) > 1:  # of rare words, most are nouns
                 forms.insert(0, self.with_capital)
         best = min(forms, key=partial(_rareness, vocabulary))  # of equal ones the first
+        if _CONSONANTS.fullmatch(self.text) and 2 * len(vocabulary.encode(best)) > len(self.text):
+            return self.text  # PDF, unless the vocabulary knows it as a word
         return self.text[:1] + best[1:] if self.begins or self.is_pronoun else best
 
 
@@ -160,17 +178,15 @@ def title_case(text: str, language: str = "", copies: Iterable[str] = ()) -> lis
 def is_in_capitals(text: str, copied: Sequence[Span] = (), fewest: int = FEWEST_LETTERS) -> bool:
     """Return whether a text has no small letters outside of what is to keep, and at least so many capitals.
 
-    `copied` are more spans to keep.
+    `copied` are more spans to keep. Words such as iPHONE do not count, unless they are most of the text.
     """
     if _has_small_word(text, copied, 1):
         return False  # at once, like most lines
-    count = 0
-    for gap in outside(kept_in(text, copied), len(text)):
-        for character in gap.text_in(text):
-            if character.islower() and character not in _AMONG_CAPITALS:
-                return False
-            count += character.isupper()
-    return count >= fewest
+    bare = " ".join(gap.text_in(text) for gap in outside(kept_in(text, copied), len(text)))
+    plain = _MIXED.sub("", bare)
+    if any(character.islower() and character not in _AMONG_CAPITALS for character in plain):
+        return False
+    return sum(map(str.isupper, plain)) >= max(fewest, len(bare) - len(plain))
 
 
 def is_in_title_case(text: str, copied: Sequence[Span] = ()) -> bool:
@@ -193,9 +209,10 @@ def without_capitals(text: str, vocabulary: Speller, language: str = "", copied:
     after = 0
     for word in _read(text, language, copied):
         usual = word.usual(vocabulary)
-        edits.append((word.span, usual))
-        before += len(vocabulary.encode(word.text))
-        after += len(vocabulary.encode(usual))
+        if usual != word.text:
+            edits.append((word.span, usual))
+            before += len(vocabulary.encode(word.text))
+            after += len(vocabulary.encode(usual))
     return written(text, edits) if before >= UNUSUAL * after else text
 
 
@@ -205,7 +222,7 @@ def without_emphasis(text: str, vocabulary: Speller, language: str = "", copied:
     They are those of a language's list, such as NOT in `STOP! Do NOT open`, and others beside them or in the same line,
     if the vocabulary spells them in several subwords that are one otherwise. Elsewhere, these may be abbreviations.
     """
-    emphasised = emphasised_of(language)
+    emphasised = listed("emphasised", language)
     if not (emphasised and any(map(str.isupper, _LONG_WORD.findall(text)))):
         return text
     clear: list[list[_Word]] = []  # runs with a word that the vocabulary has in small letters alone
@@ -289,7 +306,7 @@ def with_capitals(text: str, vocabulary: Speller, language: str = "", copied: Se
         spelled = len(vocabulary.encode(word.text))
         is_name = size == 1 and spelled >= FEWEST_SPELLED
         is_noun = word.is_german and size < spelled
-        if word.is_pronoun or (not word.begins and (is_name or is_noun)):
+        if word.is_pronoun or (not (word.begins or word.is_function_word) and (is_name or is_noun)):
             edits.append((word.span, capital))
     return written(text, edits)
 
@@ -325,20 +342,27 @@ def _read(text: str, language: str, copied: Sequence[Span]) -> Iterator[_Word]:
     """Yield the words of a text that are not to keep."""
     base = Language.of(language).base
     ended = re.compile(rf"[{re.escape(stops_of(language))}][{re.escape(CLOSING)}]*\s\W*$")
+    abbreviations = listed("abbreviations", language)
+    function_words = function_words_of(language)
     last = 0  # offset behind the word before
     for span in words_in(text, _WORD, copied):
         word = span.text_in(text)
         before = text[last : span.start]
-        begins = ended.search(before) is not None if last else not has_words(before)
+        bare = TAGS.sub(" ", before)
+        begins = ended.search(bare) is not None or not (last or has_words(bare))
         last = span.end
+        small = in_small_letters(word, language)
+        is_initial = len(word) == 1 and text[last : last + 1] == "."
+        has_own_case = _NUMERAL.fullmatch(word) or _MIXED.search(word)
         yield _Word(
             span,
             word,
-            small=in_small_letters(word, language),
+            small=small,
             begins=begins,
             is_pronoun=base == "en" and _ENGLISH_I.match(text, span.start) is not None,
-            is_initial=len(word) == 1 and text[last : last + 1] == ".",
+            is_abbreviation=is_initial or small in abbreviations or has_own_case is not None,
             is_german=base == "de",
+            is_function_word=small in function_words,
             follows=before.isspace(),
         )
 

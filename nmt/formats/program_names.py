@@ -7,7 +7,8 @@ _ENDINGS = (
     " png jpg jpeg gif bmp tif tiff ico webp mp3 mp4 ogg oga ogv wav flac avi mkv mpg mpeg mid midi"
     " zip tar gz tgz bz2 xz zst 7z rar deb rpm iso img pdf ps eps tex doc docx odt ods odp xls xlsx ppt pptx ttf otf"
 )
-_ENDING = rf"\.(?:{_ENDINGS.replace(' ', '|')})(?:\.\d{{1,3}})*"
+_IN_CAPITALS = "TXT LOG CFG INI BAK TMP EXE BAT DLL HTML XML JSON CSV PNG JPG GIF ZIP ISO PDF DOC DOCX XLS XLSX"
+_ENDING = rf"\.(?:{f'{_ENDINGS} {_IN_CAPITALS}'.replace(' ', '|')})(?:\.\d{{1,3}})*"
 _PART = r"[\w.~*?\-]+"  # of a path, between two slashes
 _NOT_BEHIND = r"(?<![\w.~/*?\-])"
 _NO_MARK_AT_END = r"(?<![.?\-])"

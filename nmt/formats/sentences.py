@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
@@ -60,9 +61,15 @@ def stops_of(language: str) -> str:
     return STOPS + str(WORDS.get(Language.of(language).base, {}).get("stops", ""))
 
 
-def emphasised_of(language: str) -> frozenset[str]:
-    """Return words of a language, in lower case, that people write in capitals for emphasis; empty if unlisted."""
-    return frozenset(str(WORDS.get(Language.of(language).base, {}).get("emphasised", "")).split())
+@lru_cache(maxsize=256)
+def listed(kind: str, language: str) -> frozenset[str]:
+    """Return a language's own list of words of a kind, in lower case; empty if it has none."""
+    return frozenset(str(WORDS.get(Language.of(language).base, {}).get(kind, "")).split())
+
+
+def function_words_of(language: str) -> frozenset[str]:
+    """Return words of a language, in lower case, that are no names; empty if unlisted."""
+    return listed("emphasised", language) | listed("starters", language)
 
 
 def _ends_by(stops: str) -> re.Pattern[str]:
@@ -115,7 +122,9 @@ class SentenceSplitter:
         self._starters = words("starters") or set(WORDS["en"]["starters"].split())
         self._never_last = self._starters | words("never_last")
         self._stops = stops_of(language)
-        self._emphasised = emphasised_of(language)
+        self._emphasised = listed("emphasised", language)
+        self._abbreviations = listed("abbreviations", language)
+        self._function_words = function_words_of(language)
         self._end = _ends_by(self._stops)
         self._suffixes = tuple(words("suffixes"))
         self._ordinals = code in WORDS["marks"]["ordinals"].split()
@@ -141,6 +150,8 @@ class SentenceSplitter:
             "suffixes": sorted(self._suffixes),
             "ordinals": self._ordinals,
             "emphasised": sorted(self._emphasised),
+            "abbreviations": sorted(self._abbreviations),
+            "functionWords": sorted(self._function_words),
         }
 
     def split(self, text: str) -> list[str]:

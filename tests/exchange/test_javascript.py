@@ -189,6 +189,13 @@ def test_letter_case_is_that_of_the_vocabulary(language):
         first, _, rest = line.partition(" ")
         texts.append(f"{first} {in_capitals(rest, language)} {lines[0]}")
     texts += [line.lower() for line in lines[200:260]]
+    texts += [
+        "<b>STOP!</b> DOOR IS NOT <i>LED</i>.",
+        "2. DOOR XIV OF THE PDF, 5 kWh",
+        "iPod DOOR",
+        "McDOOR LEDs, A USA-UTF-8 DOOR.TXT",
+    ]
+    texts += ["2. DO NEVER ÜBER", "THE MESSER NEVER HAUS", "3. the led is never, boston"]
     texts += ["J. R. TOM MET 2ND 'MAN.' \"NOT\" (I'M) I", "IŞIK DOOR\u00adNEVER", "STRAßE", ""]
     given = {"file": base64.b64encode(vocabulary.serialized).decode(), "texts": texts}
     given |= {"of": {"language": language, **SentenceSplitter(language).table()}, "table": kept_table()}

@@ -20,7 +20,7 @@ from nmt.formats.letter_case import (
 from nmt.formats.terms import Span
 
 KNOWN = ["not", "the", "The", "der", "ist", "große", "Straße", "Messer", "man", "Haus", "i'm", "door", "led"]
-KNOWN += ["best", "home", "part", "l'Italie", "vive", "Tom", "Boston", "NASA", "USB", "XYZ"]
+KNOWN += ["Diese", "best", "home", "part", "l'Italie", "vive", "Tom", "Boston", "NASA", "USB", "XYZ"]
 """Words that a vocabulary has as one subword, the frequent ones first"""
 
 
@@ -52,6 +52,11 @@ class Vocabulary:
         ("GROßE STRAßE", True),
         ("SECCIÓN Nº", True),
         ("DELETE {n, plural, one {file} other {files}}", True),
+        ("McDONALD HAS 5 kWh ON THE iPAD DOOR", True),
+        ("LEFT 20 km of IT", False),
+        ("iPhone XS MAX", False),
+        ("TTB-LTR-UPRIGHT", False),
+        ("STATE-OF-THE-ART", True),
     ],
 )
 def test_text_without_small_letters_is_in_capitals(text: str, expected: bool) -> None:
@@ -79,6 +84,17 @@ def test_what_a_format_keeps_does_not_count() -> None:
         ("ASK J. R. SMITH", "", "Ask J. R. Smith"),
         ("DELETE {count} OF X86 <B>NOW</B> {n}TH", "", "Delete {count} of X86 <B>now</B> {n}TH"),
         ("{name} LEFT", "", "{name} left"),
+        (
+            "<b>STOP!</b> DOOR, <i>“NOT</i>.” <b>THE</b> <a href='x'>DOOR</a>",
+            "",
+            "<b>Stop!</b> Door, <i>“not</i>.” <b>The</b> <a href='x'>door</a>",
+        ),
+        ("2. HOW NOT. 3) HOME", "", "2. How not. 3) home"),
+        ("OPEN THE README.TXT, UTF-8 OR THE MOST-4", "", "Open the README.TXT, UTF-8 or the MOST-4"),
+        ("ACT VIII. THE HTML OF THE USA IS NOT UNESCO", "en", "Act VIII. The HTML of the USA is not UNESCO"),
+        ("THE USA", "it", "The usa"),
+        ("THE McDONALD, tÚ AND 9 DVDs IN 5 kWh", "", "The McDONALD, tÚ and 9 DVDs in 5 kWh"),
+        ("DER MAN IST SIE DIESE NOTARE", "de", "Der man ist sie diese Notare"),
         ("IŞIK VE İNSAN IRMAK", "tr", "Işık ve insan ırmak"),
         ("USB XYZ NASA", "", "USB XYZ NASA"),  # abbreviations
         ("İNSAN GELDİ", "en", "İNSAN GELDİ"),  # in small letters, these are longer in other languages
@@ -117,7 +133,7 @@ def test_emphasis_is_dropped(text: str, expected: str) -> None:
         ("for i in (i) i.e. i/o is", "en", "for i in (i) i.e. i/o is"),
         ("tom is in boston. tom is not", "", "tom is in Boston. tom is not"),  # as strings begin
         ("a man in boston", "fr", "a man in Boston"),
-        ("das haus ist not", "de", "das Haus ist not"),
+        ("das haus ist diese not", "de", "das Haus ist diese not"),
         ("Tom is in boston", "", "Tom is in boston"),
         ("in boston", "", "in boston"),
         ("man ist ıo", "tr", "man ist ıo"),
@@ -160,6 +176,7 @@ def test_copies_stay_where_they_are_whole_words() -> None:
     assert "".join(capitals("der ok ist token, große {n}", "de", ["ok"])) == "DER ok IST TOKEN, GROSSE {n}"
     assert capitals("groß")[3] == "SS"
     assert in_capitals("დღეს tbilisi") == "დღეს TBILISI"
+    assert in_capitals("iPod, 5 kWh") == "IPOD, 5 kWh"
 
 
 def test_capitals_come_back() -> None:

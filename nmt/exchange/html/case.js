@@ -6,6 +6,9 @@ const IN_CASED_WORD = "[\\p{L}\\p{N}_]";
 const CASED_WORD = new RegExp(
   `(?<!${IN_CASED_WORD})\\p{L}(?:[\\p{L}\\p{N}\\p{M}_\\u00ad]|['’·](?=${IN_CASED_WORD}))*`, "gu");
 const ENGLISH_I = /(?<=^|[\s"“‘(])[Ii](?=['’][\p{L}]|,?\s|[,.!?]?$)(?!\s+in\b)/yu;  // not i.e., (i) or a loop's index
+const NUMERAL = /^(?:X{0,3}(?:IX|IV|V?I{2,3})|X{1,3}(?:VI?|I)|X{2,3})$/;  // of the Roman ones, those that are no words
+const CONSONANTS = /^[B-DF-HJ-NP-TV-XZ]{3,}$/;
+const MIXED = /[\p{L}\p{N}_]*(?:[a-zà-ÿ][A-ZÀ-Þ]|[A-Z]{2}[a-z])[\p{L}\p{N}_]*/u;  // iPHONE, McDONALD, DVDs, tÚ
 const isUpperWord = (word) => isUpper(word) && !/\p{Lowercase}/u.test(word);
 
 /** Returns a regular expression that nmt has as text: with letters of all scripts, and nothing possessive. */
@@ -68,8 +71,10 @@ class Kept {
 
 function isInCapitals(text, kept) {
   let bare = "";
-  kept.outside(text, (part) => bare += part);
-  return !/(?![ßªº])\p{Lowercase}/u.test(bare) && (bare.match(/\p{Uppercase}/gu) ?? []).length >= FEWEST_LETTERS;
+  kept.outside(text, (part) => bare += `${part} `);
+  const plain = bare.replace(new RegExp(MIXED, "gu"), "");
+  const capitals = (plain.match(/\p{Uppercase}/gu) ?? []).length;
+  return !/(?![ßªº])\p{Lowercase}/u.test(plain) && capitals >= Math.max(FEWEST_LETTERS, bare.length - plain.length);
 }
 
 function isInTitleCase(text, kept) {
@@ -91,18 +96,20 @@ function inStyle(text, style, language, kept) {
     word === word.toLocaleLowerCase(language) ? word[0].toLocaleUpperCase(language) + word.slice(1) : word));
 }
 
-/** Reads the words of a text: {at, text, small, withCapital, begins, isPronoun, isInitial, follows}. */
-function* readWords(text, {language, stops, closing, kept}) {
+/** Reads the words of a text: {at, text, small, withCapital, begins, isPronoun, isAbbreviation, isFunctionWord, follows}. */
+function* readWords(text, {language, stops, closing, kept, abbreviations, functionWords}) {
   const ended = new RegExp(`[${escaped(stops)}][${escaped(closing)}]*\\s[^\\p{L}\\p{N}_]*$`, "u");
   let last = 0;  // offset behind the word before
   for (const {0: word, index: at} of kept.words(text)) {
-    const gap = text.slice(last, at), begins = last ? ended.test(gap) : !HAS_WORDS.test(gap);
+    const gap = text.slice(last, at), bare = gap.replace(kept.tags, " ");
+    const begins = ended.test(bare) || !(last || HAS_WORDS.test(bare));
     last = at + word.length;
-    const small = word.toLocaleLowerCase(language);
+    const small = word.toLocaleLowerCase(language), isInitial = word.length === 1 && text[last] === ".";
     yield {
       at, text: word, small, withCapital: word[0] + small.slice(1), begins,
       isPronoun: language === "en" && matchAt(ENGLISH_I, text, at) !== null,
-      isInitial: word.length === 1 && text[last] === ".",
+      isAbbreviation: isInitial || abbreviations.includes(small) || NUMERAL.test(word) || MIXED.test(word),
+      isFunctionWord: functionWords.includes(small),
       follows: /^\s+$/.test(gap),
     };
   }
@@ -129,17 +136,17 @@ class CaseRules {
   }
 
   /** Returns a word in capitals as the vocabulary has it with the fewest subwords. */
-  usual({text, small, withCapital, begins, isPronoun, isInitial}) {
-    if (isInitial || small.length !== text.length) return text;
-    const {language} = this.settings;
-    const forms = [small, withCapital, text];
-    const elided = (form) => form.replace(/(?<=['’])\p{L}(?=\p{L})/gu, (letter) => letter.toUpperCase());
-    forms.push(...forms.slice(0, 2).map(elided));  // l'Italie, O'Brien
-    if (language === "de") {
-      forms.push(...forms.slice(0, 2).map((form) => form.replaceAll("ss", "ß\u00ad")));  // STRASSE
-      if (this.count(small) > 1) forms.unshift(withCapital);  // of rare words, most are nouns
+  usual({text, small, withCapital, begins, isPronoun, isAbbreviation, isFunctionWord}) {
+    if (isAbbreviation || small.length !== text.length) return text;
+    const plain = isFunctionWord ? [small] : [small, withCapital];
+    const elided = plain.map((form) => form.replace(/(?<=['’])\p{L}(?=\p{L})/gu, (letter) => letter.toUpperCase()));
+    const forms = [...plain, text, ...elided];  // l'Italie, O'Brien
+    if (this.settings.language === "de") {
+      forms.push(...plain.map((form) => form.replaceAll("ss", "ß\u00ad")));  // STRASSE
+      if (!isFunctionWord && this.count(small) > 1) forms.unshift(withCapital);  // of rare words, most are nouns
     }
     const best = forms.reduce((best, other) => this.rareness(other) < this.rareness(best) ? other : best);
+    if (CONSONANTS.test(text) && 2 * this.count(best) > text.length) return text;  // PDF
     return begins || isPronoun ? text[0] + best.slice(1) : best;
   }
 
@@ -147,8 +154,10 @@ class CaseRules {
     let before = 0, after = 0;  // subwords
     const edits = [...readWords(text, this.settings)].map((word) => {
       const usual = this.usual(word);
-      before += this.count(word.text);
-      after += this.count(usual);
+      if (usual !== word.text) {
+        before += this.count(word.text);
+        after += this.count(usual);
+      }
       return [word, usual];
     });
     return before >= UNUSUAL * after ? rewritten(text, edits) : text;
@@ -197,15 +206,14 @@ class CaseRules {
   withCapitals(text) {
     const words = [...readWords(text, this.settings)];
     if (/\p{Uppercase}/u.test(text) || words.length < FEWEST_WORDS) return text;
-    const {language} = this.settings;
     const edits = [];
     for (const word of words) {
-      const capital = word.text[0].toLocaleUpperCase(language) + word.text.slice(1);
+      const capital = word.text[0].toLocaleUpperCase(this.settings.language) + word.text.slice(1);
       if (capital.length !== word.text.length) continue;
       const size = this.count(capital), spelled = this.count(word.text);
       const isName = size === 1 && spelled >= FEWEST_SPELLED;
-      const isNoun = language === "de" && size < spelled;
-      if (word.isPronoun || (!word.begins && (isName || isNoun))) edits.push([word, capital]);
+      const isNoun = this.settings.language === "de" && size < spelled;
+      if (word.isPronoun || (!word.begins && !word.isFunctionWord && (isName || isNoun))) edits.push([word, capital]);
     }
     return rewritten(text, edits);
   }
