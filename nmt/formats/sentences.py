@@ -122,9 +122,7 @@ class SentenceSplitter:
         self._starters = words("starters") or set(WORDS["en"]["starters"].split())
         self._never_last = self._starters | words("never_last")
         self._stops = stops_of(language)
-        self._emphasised = listed("emphasised", language)
-        self._abbreviations = listed("abbreviations", language)
-        self._function_words = function_words_of(language)
+        self._language = language
         self._end = _ends_by(self._stops)
         self._suffixes = tuple(words("suffixes"))
         self._ordinals = code in WORDS["marks"]["ordinals"].split()
@@ -149,9 +147,9 @@ class SentenceSplitter:
             "neverLast": sorted(self._never_last),
             "suffixes": sorted(self._suffixes),
             "ordinals": self._ordinals,
-            "emphasised": sorted(self._emphasised),
-            "abbreviations": sorted(self._abbreviations),
-            "functionWords": sorted(self._function_words),
+            "emphasised": sorted(listed("emphasised", self._language)),
+            "abbreviations": sorted(listed("abbreviations", self._language)),
+            "functionWords": sorted(function_words_of(self._language)),
         }
 
     def split(self, text: str) -> list[str]:

@@ -38,12 +38,6 @@ class Span(NamedTuple):
 Edit = tuple[Span, str]
 """Text for a span of an output; an empty span inserts it"""
 
-
-def _in_any_case(pattern: str) -> str:
-    """Return a pattern of plain letters for these in any case; older browsers lack (?i:…)."""
-    return re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", pattern)
-
-
 # Text of scripts without spaces, and of Korean, may follow a URL directly
 _NO_URL = rf"\s<>\"'{{}}|\\^`()«»“”„‘’…\u3000-\u303f\uff00-\uffef{TOUCHING_RANGES}"  # nor brackets and quotes
 _GROUP = (  # a balanced bracket, or a placeholder
@@ -51,9 +45,7 @@ _GROUP = (  # a balanced bracket, or a placeholder
 )
 _IN_URL = rf"[^{_NO_URL}]|'(?=\w)|[|^](?=[^{_NO_URL}])|{_GROUP}"
 _END = rf"[^{_NO_URL}.,;:!?*\]]|{_GROUP}"  # no punctuation
-_SCHEME = (
-    rf"(?:[A-Za-z][A-Za-z\d+]{{1,19}}://|{_in_any_case('www')}\.|(?:{_in_any_case('mailto|tel|sms|xmpp|magnet|urn')}):)"
-)
+_SCHEME = r"(?i:[a-z][a-z\d+]{1,19}://|www\.|(?:mailto|tel|sms|xmpp|magnet|urn):)"
 _WORD = rf"(?<=[/.=_\-])[{TOUCHING_RANGES}]++"  # of an unspaced script
 _NESTED = r"[^{}]"
 for _ in range(3):

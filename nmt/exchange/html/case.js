@@ -14,7 +14,10 @@ const isUpperWord = (word) => isUpper(word) && !/\p{Lowercase}/u.test(word);
 /** Returns a regular expression that nmt has as text: with letters of all scripts, and nothing possessive. */
 function expression(pattern, flags) {
   const ofAllScripts = (part) => part.replaceAll("\\w", "\\p{L}\\p{N}_").replaceAll("\\d", "\\p{Nd}");
+  const inAnyCase = (part) => part.replace(/\\.|a-z|[a-z]/g, (each) =>  // browsers of before 2025 lack (?i:…)
+    each[0] === "\\" ? each : each === "a-z" ? "a-zA-Z" : `[${each}${each.toUpperCase()}]`);
   const translated = pattern
+    .replace(/\(\?i(:(?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))/g, (_, part) => `(?${inAnyCase(part)}`)
     .replaceAll("(?P<", "(?<").replace(/(?<=[*+?}])\+/g, "")
     .replaceAll("[^\\W\\d_]", `[${LETTER}]`).replaceAll("[^\\W\\d]", `[${LETTER}_]`).replaceAll("[^\\W_]", "[\\p{L}\\p{N}]")
     .replace(/\[(?:\\.|[^\]\\])*\]|\\./g, (part) => part === "\\w" ? `[${WORD}]` : ofAllScripts(part))
