@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from nmt.data.pairs import Pair, foreign_language, input_files, read_pairs
 from nmt.formats.bilingual import BilingualFile
 from nmt.formats.declared import NAMED, check_language, content_of, kind_of, left_out
-from nmt.formats.letter_case import capitalised_in, in_capitals, in_small_letters, is_in_capitals, letters_of
+from nmt.formats.letter_case import in_capitals, in_small_letters, in_title_case, is_in_capitals, letters_of
 from nmt.formats.plurals import telling_number
 from nmt.formats.strings import Accelerators, ProgramString, placeholders
 from nmt.formats.units import Numbers, Unit
@@ -207,7 +207,7 @@ def _dressed(known: Remembered, line: str, languages: tuple[str, str]) -> str:
     elif in_small_letters(body, of_source).casefold() != in_small_letters(source, of_source).casefold():
         return ""
     elif body[0].isupper() and not source[0].isupper():
-        target = capitalised_in(target, of_target)
+        target = in_title_case(target[:1], of_target) + target[1:]
     dressed = ProgramString(body, Accelerators(())).dressed(target)
     return dressed and dressed + _end_of_translation(target, end, source_end, target_end)
 

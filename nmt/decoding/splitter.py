@@ -9,9 +9,10 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import attrgetter
 
+from nmt.formats.letter_case import is_in_capitals
 from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
 from nmt.formats.terms import Phrase, Span
 from nmt.recipe import Decoding
@@ -75,6 +76,17 @@ class LineSplitter:
             if parts:
                 parts[0] = replace(parts[0], start=start, text=text[start : parts[0].end])
         return [replace(part, ids=symbols + part.ids) for part in parts]
+
+    def ends_around_capitals(self, text: str, phrases: Sequence[Phrase]) -> list[int]:
+        """Return where a line's sentences end if some of them are in capitals, but not all.
+
+        They are parts of their own then, and only the translations of those in capitals are in capitals.
+        """
+        if self._how in ("none", "length") or not any(map(str.isupper, text.split())) or is_in_capitals(text):
+            return []
+        sentences = [*_joined_in_phrases(self._sentences.split(text), 0, phrases)]
+        ends = [*accumulate(map(len, sentences))]
+        return ends[:-1] if any(map(is_in_capitals, sentences)) else []
 
     def encode_whole(self, text: str) -> list[int]:
         """Encode a line without splitting it; a blank one has no ids. Raise UserError if it is too long."""

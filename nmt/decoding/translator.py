@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, overload
 
 from nmt.decoding.engine import Request, SplitLine, read_tagged
@@ -309,22 +309,29 @@ class Translator(Pipeline[Translation]):
         else:
             ends = segment.ends
             phrases = terms.phrases(request.text, segment.kept, segment.walls, ends)
-        usual = self._as_usual(request, [phrase.span for phrase in phrases if phrase.kept])
+        kept = [phrase.span for phrase in phrases if phrase.kept]
+        bounds = splitter.ends_around_capitals(request.text, phrases)
+        usual = self._as_usual(request, kept, bounds)
         if request.prefix.strip():
             parts = self._with_prefix(usual, splitter)
             phrases = beyond(terms.phrases(request.prefix), phrases)
         else:
-            parts = splitter.split(usual.text, phrases, ends)
+            parts = splitter.split(usual.text, phrases, sorted({*ends, *bounds}))
         has_walls = segment is not None and bool(segment.walls)
         return [self._prepared(part, first, phrases, has_walls) for part in parts]
 
-    def _as_usual(self, request: Request, kept: Sequence[Span]) -> Request:
-        """Return a request as its line would usually be written, and its prefix if the translation is in capitals."""
+    def _as_usual(self, request: Request, kept: Sequence[Span], ends: Sequence[int]) -> Request:
+        """Return a request as its line would usually be written, and its prefix if the translation is in capitals.
+
+        What is between two offsets of `ends` is written as if it were a line.
+        """
         source, target = self.direction_of(request.direction)
         vocabulary = self.tokenizer.of(source).source
         start = self._start(request)
-        inside = [Span(first - start, end - start) for first, end in kept if first >= start]
-        usual = request.text[:start] + as_usual(request.text[start:], vocabulary, source or "", inside)
+        usual = request.text[:start]
+        for at, stop in pairwise([start, *ends, len(request.text)]):
+            inside = [Span(first - at, end - at) for first, end in kept if at <= first < stop]
+            usual += as_usual(request.text[at:stop], vocabulary, source or "", inside)
         prefix = request.prefix
         if usual != request.text and self._is_for_capitals(request, kept):
             prefix = without_capitals(prefix, self._tokenizer_of(request.direction).target, target or "")
@@ -446,7 +453,8 @@ class Translator(Pipeline[Translation]):
     def _characters(self, line: SplitLine, rank: int) -> list[str]:
         """Return the characters of the joined translations of this `rank`, as the line is written; ß may be SS."""
         request = line.request
-        text, _ = joined(request.text, line.parts, self._texts(line, rank))
+        texts = self._texts(line, rank)
+        text, starts = joined(request.text, line.parts, texts)
         phrases = _phrases_of(line)
         text = _one_line(text, [phrase.source for phrase in phrases if "\n" in phrase.source])
         is_changed = any(part.text != request.text[part.start : part.end] for part in line.parts)
@@ -458,11 +466,16 @@ class Translator(Pipeline[Translation]):
             if phrase.case:
                 copies += phrase.targets
         _, target = self.direction_of(request.direction)
-        if is_changed and self._is_for_capitals(request, kept):
-            return capitals(text, target or "", copies)
-        if self._titles and is_in_title_case(request.text, kept):
+        is_whole = is_changed and self._is_for_capitals(request, kept)
+        if self._titles and not is_whole and is_in_title_case(request.text, kept):
             return title_case(text, target or "", copies)
-        return [*text]
+        found = [*text]
+        for part, start, own in zip(line.parts, starts, texts, strict=True):
+            source = request.text[part.start : part.end]
+            if is_whole or (part.text != source and is_in_capitals(source) and not request.prefix):
+                span = slice(start, start + len(own))
+                found[span] = capitals(text[span], target or "", copies)
+        return found
 
     def _texts(self, line: SplitLine, rank: int) -> list[str]:
         """Return the parts' translations, without spaces that a model adds at their ends."""

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.checkpoint.reading import Bundle
-from nmt.formats.letter_case import kept_table
+from nmt.formats.letter_case import KEPT
 from nmt.formats.sentences import SentenceSplitter
+from nmt.formats.tags import TAGS
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import TaskName
 from nmt.system.errors import UserError
@@ -113,7 +114,7 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
         values["directions"] = directions
         values["titles"] = bundle.recipe.data.has_titles
         values["lengths"] = lengths.model_dump() if lengths else None
-        values["kept"] = kept_table()
+        values["kept"] = [TAGS.pattern, *KEPT.table()]
         values["sentences"] = {each["source"]: SentenceSplitter(each["source"]).table() for each in directions}
     return values, block
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from nmt.formats.sentences import CLOSING, function_words_of, listed, stops_of
+from nmt.formats.sentences import CLOSING, listed, stops_of
 from nmt.formats.tags import TAGS
 from nmt.formats.terms import Edit, Span, Terms, find_copies, outside, written
 from nmt.text.language_codes import Language
@@ -41,7 +41,7 @@ _SHARP = "ß\u00ad"
 """What SS may have been in German, with a soft hyphen, which vocabularies drop, so that there are as many characters"""
 _WORD = re.compile(r"[^\W\d_](?:[\w\u0300-\u036f\u00ad]|['’·](?=\w))*")
 _UNITS = r"[kKMGT]i?[Bb](?:it)?|[kMGT]?(?:Hz|Wh|Pa)|[kM][WVJ]|mAh?|dB|[kcmµ]?m[²³]?|[kmµ]?g|[md]?l|m?s"
-_KEPT = Terms(
+KEPT = Terms(
     keep=[
         r"(?<!\w)(?:(?<!-)(?:[A-Z]{1,5}-)+)?\w*\d\w*",  # words with digits, UTF-8
         rf"(?<=\d\s)(?:{_UNITS})(?![\w'’])",  # 5 kWh
@@ -53,7 +53,8 @@ _KEPT = Terms(
 _MAY_KEEP = re.compile(r"[\d_/~$%@{}\[\]<>&+-]|\(\)|\.\w|:\S")
 _MIXED = re.compile(r"\w*(?:[a-zà-ÿ][A-ZÀ-Þ]|[A-Z]{2}[a-z])\w*")
 """Names with capitals of their own: iPHONE, McDONALD, DVDs, tÚ"""
-_NUMERAL = re.compile("X{0,3}(?:IX|IV|V?I{2,3})|X{1,3}(?:VI?|I)|X{2,3}")  # of the Roman ones, those that are no words
+_ROMAN = "X{0,3}(?:IX|IV|V?I{2,3})|X{1,3}(?:VI?|I)|X{2,3}"  # numerals that are no words
+_AS_THEY_ARE = re.compile(rf"[^\W\d_]\.|(?:{_ROMAN})(?!\w)|{_MIXED.pattern}")
 _CONSONANTS = re.compile("[B-DF-HJ-NP-TV-XZ]{3,}")
 
 
@@ -96,8 +97,8 @@ class _Word(NamedTuple):
         forms += [_ELISION.sub(_upper, form) for form in plain]  # l'Italie, O'Brien
         if self.is_german:
             forms += [form.replace("ss", _SHARP) for form in plain]  # STRASSE
-            if not self.is_function_word and len(vocabulary.encode(self.small)) > 1:  # of rare words, most are nouns
-                forms.insert(0, self.with_capital)
+            if len(vocabulary.encode(self.small)) > 1:
+                forms.insert(0, plain[-1])  # of rare words, most are nouns
         best = min(forms, key=partial(_rareness, vocabulary))  # of equal ones the first
         if _CONSONANTS.fullmatch(self.text) and 2 * len(vocabulary.encode(best)) > len(self.text):
             return self.text  # PDF, unless the vocabulary knows it as a word
@@ -109,12 +110,7 @@ def kept_in(text: str, copied: Sequence[Span] = ()) -> list[Span]:
     if not copied and not _MAY_KEEP.search(text):
         return []
     tags = [Span(*tag.span()) for tag in TAGS.finditer(text)]
-    return _KEPT.spans(text, [*tags, *copied], linked=False)
-
-
-def kept_table() -> dict[str, Any]:
-    """Return the patterns of `kept_in`, as plain values for nmt/exchange/html/case.js."""
-    return {"tags": TAGS.pattern, "patterns": _KEPT.table()}
+    return KEPT.spans(text, [*tags, *copied], linked=False)
 
 
 def words_in(text: str, pattern: re.Pattern[str], copied: Sequence[Span] = ()) -> list[Span]:
@@ -142,11 +138,6 @@ def in_title_case(text: str, language: str = "") -> str:
 def in_small_letters(text: str, language: str = "") -> str:
     """Return a text in small letters by the rules of a language: a Turkish I becomes ı."""
     return text.translate(_SMALL.get(Language.of(language).base, {})).lower()
-
-
-def capitalised_in(text: str, language: str) -> str:
-    """Return a text with its first letter as a capital by the rules of a language: a Turkish i becomes İ."""
-    return text[:1].translate(_DOTTED.get(Language.of(language).base, {})).upper() + text[1:]
 
 
 def letters_of(text: str, language: str = "") -> str:
@@ -182,7 +173,7 @@ def is_in_capitals(text: str, copied: Sequence[Span] = (), fewest: int = FEWEST_
     """
     if _has_small_word(text, copied, 1):
         return False  # at once, like most lines
-    bare = " ".join(gap.text_in(text) for gap in outside(kept_in(text, copied), len(text)))
+    bare = written(text, [(span, " ") for span in kept_in(text, copied)])
     plain = _MIXED.sub("", bare)
     if any(character.islower() and character not in _AMONG_CAPITALS for character in plain):
         return False
@@ -191,8 +182,6 @@ def is_in_capitals(text: str, copied: Sequence[Span] = (), fewest: int = FEWEST_
 
 def is_in_title_case(text: str, copied: Sequence[Span] = ()) -> bool:
     """Return whether each word of a text begins with a capital, and there are enough words to tell."""
-    if _has_small_word(text, copied, 1):
-        return False
     words = words_in(text, _WORD, copied)
     return len(words) >= FEWEST_WORDS and all(text[start].isupper() for start, _ in words)
 
@@ -225,22 +214,21 @@ def without_emphasis(text: str, vocabulary: Speller, language: str = "", copied:
     emphasised = listed("emphasised", language)
     if not (emphasised and any(map(str.isupper, _LONG_WORD.findall(text)))):
         return text
-    clear: list[list[_Word]] = []  # runs with a word that the vocabulary has in small letters alone
+    clear: list[_Word] = []  # of runs with a word that the vocabulary has in small letters alone
     is_emphasised = False
     for run in _runs_in_capitals(_read(text, language, copied)):
         spelled = [word.small for word in run if len(vocabulary.encode(word.text)) >= FEWEST_SPELLED]
         whole = [small for small in spelled if len(vocabulary.encode(small)) == 1]
         if whole:
-            clear.append(run)
+            clear += run
         is_emphasised |= not emphasised.isdisjoint(whole)
     if not is_emphasised:
         return text
     edits: list[Edit] = []
-    for run in clear:
-        for word in run:
-            usual = word.usual(vocabulary)
-            if word.begins or word.is_pronoun or len(vocabulary.encode(usual)) < len(vocabulary.encode(word.text)):
-                edits.append((word.span, usual))
+    for word in clear:
+        usual = word.usual(vocabulary)
+        if word.begins or word.is_pronoun or len(vocabulary.encode(usual)) < len(vocabulary.encode(word.text)):
+            edits.append((word.span, usual))
     return written(text, edits)
 
 
@@ -299,7 +287,7 @@ def with_capitals(text: str, vocabulary: Speller, language: str = "", copied: Se
         return text
     edits: list[Edit] = []
     for word in words:
-        capital = capitalised_in(word.text, language)
+        capital = in_title_case(word.text, language)
         if len(capital) != len(word.text):
             continue
         size = len(vocabulary.encode(capital))
@@ -343,7 +331,7 @@ def _read(text: str, language: str, copied: Sequence[Span]) -> Iterator[_Word]:
     base = Language.of(language).base
     ended = re.compile(rf"[{re.escape(stops_of(language))}][{re.escape(CLOSING)}]*\s\W*$")
     abbreviations = listed("abbreviations", language)
-    function_words = function_words_of(language)
+    function_words = listed("starters", language)
     last = 0  # offset behind the word before
     for span in words_in(text, _WORD, copied):
         word = span.text_in(text)
@@ -352,15 +340,13 @@ def _read(text: str, language: str, copied: Sequence[Span]) -> Iterator[_Word]:
         begins = ended.search(bare) is not None or not (last or has_words(bare))
         last = span.end
         small = in_small_letters(word, language)
-        is_initial = len(word) == 1 and text[last : last + 1] == "."
-        has_own_case = _NUMERAL.fullmatch(word) or _MIXED.search(word)
         yield _Word(
             span,
             word,
             small=small,
             begins=begins,
             is_pronoun=base == "en" and _ENGLISH_I.match(text, span.start) is not None,
-            is_abbreviation=is_initial or small in abbreviations or has_own_case is not None,
+            is_abbreviation=small in abbreviations or _AS_THEY_ARE.match(text, span.start) is not None,
             is_german=base == "de",
             is_function_word=small in function_words,
             follows=before.isspace(),

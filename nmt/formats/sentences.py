@@ -67,11 +67,6 @@ def listed(kind: str, language: str) -> frozenset[str]:
     return frozenset(str(WORDS.get(Language.of(language).base, {}).get(kind, "")).split())
 
 
-def function_words_of(language: str) -> frozenset[str]:
-    """Return words of a language, in lower case, that are no names; empty if unlisted."""
-    return listed("emphasised", language) | listed("starters", language)
-
-
 def _ends_by(stops: str) -> re.Pattern[str]:
     """Return an expression for possible ends of sentences; possessive quantifiers prevent catastrophic backtracking.
 
@@ -79,7 +74,7 @@ def _ends_by(stops: str) -> re.Pattern[str]:
     with what is behind them in `tail`, and `glued` if a letter follows instead; `emoji`; none for a line separator.
     """
     closing = re.escape(CLOSING)
-    tail = rf"(?:[{closing}{_SYMBOLS}¹²³⁰-⁹]|\[\d{{1,3}}\])*+"  # quotes, emoji, footnotes
+    tail = rf"(?:[{closing}{_SYMBOLS}¹²³⁰-⁹]|\[\d{{1,3}}\]|</\w{{1,20}}>)*+"  # quotes, emoji, footnotes, tags
     return re.compile(
         rf"(?<![{WIDE}{stops}])(?:(?P<wide>[{stops}]*+[{WIDE}][{WIDE}{stops}]*+)(?P<closed>[{closing}]*+)\s*+"
         rf"|(?P<stop>[{stops}]++)(?:\s»(?=\s|\Z)|(?P<tail>{tail}))(?:\s++|\Z|(?P<glued>)(?=[^\W\d_])))"
@@ -149,7 +144,7 @@ class SentenceSplitter:
             "ordinals": self._ordinals,
             "emphasised": sorted(listed("emphasised", self._language)),
             "abbreviations": sorted(listed("abbreviations", self._language)),
-            "functionWords": sorted(function_words_of(self._language)),
+            "functionWords": sorted(listed("starters", self._language)),
         }
 
     def split(self, text: str) -> list[str]:

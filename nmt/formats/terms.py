@@ -84,11 +84,8 @@ _STYLED = re.compile(r"(?<!\d)(?<!(?<!%)\d\s)%(?:[A-KM-Z]\d\d?(?!\d)|[A-Z](?=[A-
 """Pattern for a code of a colour or style, such as %C18, or %B before a capital letter"""
 _STYLES = re.compile(r"%[A-Z]\d{0,2}|\$(?:\d\d?|[a-z](?![a-z]))")
 """Pattern for the codes and variables of a text that has such a code; elsewhere, $5 is a price"""
-_FIRST = re.compile(r"\$1(?!\d|[.,]\d)")
 _NUMBERED = re.compile(r"\$[1-9](?!\d|[.,]\d)")
 """Pattern for the variables of a text that has $1"""
-_CONDITIONAL = ((_STYLED, _STYLES), (_FIRST, _NUMBERED))
-"""Patterns, and those that count in texts that have them"""
 _MAY_HAVE = re.compile(
     r"[%{$@]|</?\d|<\?|:\S|www\.|\[\[|__", re.IGNORECASE
 )  # any of them: most lines have nothing of this kind
@@ -253,13 +250,15 @@ class Terms:
         patterns = [*self._own]
         if self._formats and _MAY_HAVE.search(text):
             patterns += self._formats
-            patterns += [pattern for condition, pattern in _CONDITIONAL if condition.search(text)]
+            if _STYLED.search(text):
+                patterns.append(_STYLES)
+            if "$1" in _NUMBERED.findall(text):
+                patterns.append(_NUMBERED)
         return patterns
 
-    def table(self) -> list[tuple[str, str]]:
-        """Return all patterns, each with that of texts which it counts in, for nmt/exchange/html/case.js; "" is any."""
-        always = [(pattern.pattern, "") for pattern in (*self._own, *self._formats)]
-        return always + [(pattern.pattern, condition.pattern) for condition, pattern in _CONDITIONAL]
+    def table(self) -> list[str]:
+        """Return the patterns that count in every text, for nmt/exchange/html/case.js."""
+        return [pattern.pattern for pattern in self._own + self._formats]
 
     def phrases(
         self, text: str, copied: Sequence[Span] = (), walls: Sequence[int] = (), ends: Sequence[int] = ()

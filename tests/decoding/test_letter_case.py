@@ -51,6 +51,25 @@ def test_translation_is_that_of_small_letters_in_capitals(translator: Translator
     assert any("FLUSS" in text for text in found)
 
 
+@pytest.mark.parametrize("tags", [("", ""), ("<b>", "</b>")])
+def test_only_sentences_in_capitals_are_translated_in_capitals(tags: tuple[str, str], translator: Translator) -> None:
+    shouted = "THE TREE SEES THE DOG."
+    other = "the cat likes the river."
+    is_marked = tags[0] != ""
+    pieces = translator.translate([small(translator, shouted), other.capitalize()])
+    first, second = in_capitals(pieces[0], "de"), pieces[1]
+    for text, expected in (
+        (f"{shouted} {other.capitalize()}", f"{first} {second}"),
+        (f"{other.capitalize()} {shouted}", f"{second} {first}"),
+    ):
+        marked = text.replace(shouted, shouted.join(tags))
+        assert translator.translate([marked], markup=is_marked) == [expected.replace(first, first.join(tags))]
+    assert first.isupper()
+    assert not second.isupper()
+    (going_on,) = translator.translate([f"{shouted} {other.capitalize()}"], prefix=["Der "])
+    assert not going_on.isupper()
+
+
 @pytest.mark.parametrize(
     ("line", "in_small_letters"),
     [

@@ -15,8 +15,9 @@ from tiny_parser import train_tokenizer, write_parser
 import nmt
 from nmt.checkpoint.reading import Bundle
 from nmt.exchange import javascript
-from nmt.formats.letter_case import as_usual, in_capitals, in_title_case, kept_in, kept_table
+from nmt.formats.letter_case import KEPT, as_usual, in_capitals, in_title_case, kept_in
 from nmt.formats.sentences import SentenceSplitter
+from nmt.formats.tags import TAGS
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS, Vocabulary
@@ -42,6 +43,7 @@ ODD = [
     "e\u0301\u0323",
 ]
 TEXTS = [
+    "He <b>came.</b> She <i>left!</i> “No?”</i> I</b>. He <a>is.</a>The dog",
     'He came at 3 p.m. Dr. Smith left. "Really?" she asked. I... I do not know. Yahoo! Inc. grew.',
     "Das ist z. B. am 3. Mai so. Er kam.Der Hund bellt! (Ja.) Nein.",
     "今天很好。你呢？「好。」他说。 A.B. Cole saw os.Path 😀 The end",
@@ -110,6 +112,22 @@ def test_page_translates_capitals_in_small_letters(tmp_path):
     ]
     assert all(part["text"] in lines[0] for part in parts["parts"][0])
     assert [answer["output"]["text"] for answer in answers[-2:]] == [result.texts[0] for result in results[-2:]]
+
+
+def test_page_writes_the_sentences_in_capitals_that_are_so(tmp_path):
+    bundle = bundle_of(tmp_path / "bundle", **VARIANTS[3])
+    rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
+    lines = ["THE TREE SEES THE DOG! The cat likes.", "The big cat. <b>THE TREE SEES!</b> THE DOG."]
+    parts, *answers, _ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
+    assert [part["style"] for part in parts["parts"][0] + parts["parts"][1]] == [
+        "capitals",
+        "",
+        "",
+        "capitals",
+        "capitals",
+    ]
+    texts = [answer["output"]["text"] for answer in answers]
+    assert [" ".join(texts[:2]), " ".join(texts[2:])] == [result.texts[0] for result in rounded.stream(lines)]
 
 
 def test_page_shows_the_attention_of_the_model(tmp_path):
@@ -198,7 +216,10 @@ def test_letter_case_is_that_of_the_vocabulary(language):
     texts += ["2. DO NEVER ÜBER", "THE MESSER NEVER HAUS", "3. the led is never, boston"]
     texts += ["J. R. TOM MET 2ND 'MAN.' \"NOT\" (I'M) I", "IŞIK DOOR\u00adNEVER", "STRAßE", ""]
     given = {"file": base64.b64encode(vocabulary.serialized).decode(), "texts": texts}
-    given |= {"of": {"language": language, **SentenceSplitter(language).table()}, "table": kept_table()}
+    given |= {
+        "of": {"language": language, **SentenceSplitter(language).table()},
+        "table": [TAGS.pattern, *KEPT.table()],
+    }
     usual = (
         "({file, texts, of, table}) =>"
         " texts.map((text) => asUsual(text, new Vocabulary(fromBase64(file)), {...of, kept: new Kept(table)}))"
@@ -209,6 +230,7 @@ def test_letter_case_is_that_of_the_vocabulary(language):
     assert sum(one != other for one, other in zip(found, texts, strict=True)) > 80
 
 
+KEPT_PATTERNS = [TAGS.pattern, *KEPT.table()]
 KEEPING = [
     "Use --all, -v or CONFIG.md in /etc/x/y, ~/.bashrc, .profile and src/*.py.gz; main() and a::b()",
     "MAX_SIZE of $HOME, %prog and Ctrl+Shift+Q or F12; Größe_ä and ÄÖ_2",
@@ -224,7 +246,7 @@ KEEPING = [
 
 def test_page_keeps_what_nmt_keeps():
     spans = "({table, texts}) => texts.map((text) => new Kept(table).spans(text).map(([a, b]) => text.slice(a, b)))"
-    found = node.call(spans, {"table": kept_table(), "texts": KEEPING})
+    found = node.call(spans, {"table": KEPT_PATTERNS, "texts": KEEPING})
     assert found == [[span.text_in(text) for span in kept_in(text)] for text in KEEPING]
     assert sum(map(len, found)) > 70
 

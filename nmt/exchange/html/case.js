@@ -6,9 +6,12 @@ const IN_CASED_WORD = "[\\p{L}\\p{N}_]";
 const CASED_WORD = new RegExp(
   `(?<!${IN_CASED_WORD})\\p{L}(?:[\\p{L}\\p{N}\\p{M}_\\u00ad]|['’·](?=${IN_CASED_WORD}))*`, "gu");
 const ENGLISH_I = /(?<=^|[\s"“‘(])[Ii](?=['’][\p{L}]|,?\s|[,.!?]?$)(?!\s+in\b)/yu;  // not i.e., (i) or a loop's index
-const NUMERAL = /^(?:X{0,3}(?:IX|IV|V?I{2,3})|X{1,3}(?:VI?|I)|X{2,3})$/;  // of the Roman ones, those that are no words
+const NUMERAL = /^(?:X{0,3}(?:IX|IV|V?I{2,3})|X{1,3}(?:VI?|I)|X{2,3})(?![\p{L}\p{N}_])/u;  // of the Roman ones, those that are no words
 const CONSONANTS = /^[B-DF-HJ-NP-TV-XZ]{3,}$/;
 const MIXED = /[\p{L}\p{N}_]*(?:[a-zà-ÿ][A-ZÀ-Þ]|[A-Z]{2}[a-z])[\p{L}\p{N}_]*/u;  // iPHONE, McDONALD, DVDs, tÚ
+const STYLED = /(?<!\p{Nd})(?<!(?<!%)\p{Nd}\s)%(?:[A-KM-Z]\p{Nd}{1,2}(?!\p{Nd})|[A-Z](?=[A-Z][a-z]))/u;  // %C18, %BBold
+const STYLES = /%[A-Z]\p{Nd}{0,2}|\$(?:\p{Nd}{1,2}|[a-z](?![a-z]))/gu, NUMBERED = /\$[1-9](?!\p{Nd}|[.,]\p{Nd})/gu;
+const BEGINS_MIXED = new RegExp(`^${MIXED.source}`, "u");
 const isUpperWord = (word) => isUpper(word) && !/\p{Lowercase}/u.test(word);
 
 /** Returns a regular expression that nmt has as text: with letters of all scripts, and nothing possessive. */
@@ -27,9 +30,10 @@ function expression(pattern, flags) {
 
 /** What is to keep in every text: tags, placeholders, URLs, names of files and the like, by the patterns of nmt. */
 class Kept {
-  constructor({tags, patterns}) {
+  constructor([tags, ...patterns]) {
     this.tags = expression(tags, "gs");
-    this.patterns = patterns.map(([pattern, condition]) => [expression(pattern, "g"), expression(condition, "")]);
+    this.patterns = patterns.map((pattern) => [expression(pattern, "g"), /(?:)/]);
+    this.patterns.push([STYLES, STYLED], [NUMBERED, /\$1(?!\p{Nd}|[.,]\p{Nd})/u]);
   }
 
   /** Returns the spans to keep as [start, end], in order: of overlapping ones the leftmost, then the longest. */
@@ -111,7 +115,7 @@ function* readWords(text, {language, stops, closing, kept, abbreviations, functi
     yield {
       at, text: word, small, withCapital: word[0] + small.slice(1), begins,
       isPronoun: language === "en" && matchAt(ENGLISH_I, text, at) !== null,
-      isAbbreviation: isInitial || abbreviations.includes(small) || NUMERAL.test(word) || MIXED.test(word),
+      isAbbreviation: isInitial || abbreviations.includes(small) || NUMERAL.test(word) || BEGINS_MIXED.test(word),
       isFunctionWord: functionWords.includes(small),
       follows: /^\s+$/.test(gap),
     };

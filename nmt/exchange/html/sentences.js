@@ -24,7 +24,7 @@ class SentenceSplitter {
     for (const [name, value] of Object.entries(table)) this[name] = Array.isArray(value) ? new Set(value) : value;
     const stops = escaped(this.stops), wide = escaped(this.wide), closing = escaped(this.closing), opening = escaped(this.opening);
     const once = (name, pattern) => `(?=(?<${name}>${pattern}))\\k<${name}>`;  // does not give back what it has matched
-    const tail = once("tail", `(?:[${closing}${this.symbols}¹²³⁰-⁹]|\\[\\p{Nd}{1,3}\\])*`);
+    const tail = once("tail", `(?:[${closing}${this.symbols}¹²³⁰-⁹]|\\[\\p{Nd}{1,3}\\]|</[${WORD}]{1,20}>)*`);
     this.end = new RegExp(
       `(?<![${wide}${stops}])(?:(?<wide>[${stops}]*[${wide}][${wide}${stops}]*)${once("closed", `[${closing}]*`)}[${WHITE}]*`
       + `|${once("stop", `[${stops}]+`)}(?:[${WHITE}]»(?=[${WHITE}]|$)|${tail})(?:[${WHITE}]+|$|(?<glued>)(?=[${LETTER}])))`
@@ -136,6 +136,15 @@ class LineSplitter {
       at += group.length;
     }
     return parts;
+  }
+
+  /** Returns where a line's sentences begin if some of them are in capitals, but not all; else 0 alone. */
+  startsAroundCapitals(line, isInCapitals) {
+    if (["none", "length"].includes(this.how) || isInCapitals(line)) return [0];
+    const sentences = this.sentences.split(line);
+    if (!sentences.some(isInCapitals)) return [0];
+    let at = 0;
+    return sentences.map((sentence) => (at += sentence.length) - sentence.length);
   }
 
   size(text) { return this.vocabulary.encode(text.trimEnd()).length; }

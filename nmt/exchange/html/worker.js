@@ -20,10 +20,17 @@ class Translator {
   /** Splits a line into parts {text, start, ids, style}. */
   split(line, direction) {
     const {source, languages: [language]} = this.values.directions[direction];
-    const usual = asUsual(line, this.source, {language, kept: this.kept, ...this.values.sentences[source]});
-    const parts = this.splitters[direction].split(usual);
-    const style = styleOf(line, usual, this.kept);
-    return parts.map((part) => ({...part, style, text: line.slice(part.start, part.start + part.text.length)}));
+    const settings = {language, kept: this.kept, ...this.values.sentences[source]};
+    const splitter = this.splitters[direction];
+    const starts = splitter.startsAroundCapitals(line, (text) => isInCapitals(text, this.kept));
+    const pieces = cut(line, starts).map((text) => ({text, usual: asUsual(text, this.source, settings)}));
+    const style = styleOf(line, pieces.map(({usual}) => usual).join(""), this.kept);
+    return pieces.flatMap(({text, usual}, index) => splitter.split(usual).map((part) => ({
+      ...part,
+      start: part.start + starts[index],
+      style: style || styleOf(text, usual, this.kept).replace("title", ""),
+      text: text.slice(part.start, part.start + part.text.length),
+    })));
   }
 
   /** Returns the best translations {text, ids, score, finished} of a part of a line; `beam` hypotheses are searched. */
