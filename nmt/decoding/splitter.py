@@ -82,7 +82,9 @@ class LineSplitter:
 
         They are parts of their own then, and only the translations of those in capitals are in capitals.
         """
-        if self._how in ("none", "length") or not any(map(str.isupper, text.split())) or is_in_capitals(text):
+        if not any(word[1:].isupper() for word in text.split()):
+            return []  # at once, like most lines
+        if self._how in ("none", "length") or is_in_capitals(text):
             return []
         sentences = [*_joined_in_phrases(self._sentences.split(text), 0, phrases)]
         ends = [*accumulate(map(len, sentences))]

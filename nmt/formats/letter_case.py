@@ -44,18 +44,19 @@ _UNITS = r"[kKMGT]i?[Bb](?:it)?|[kMGT]?(?:Hz|Wh|Pa)|[kM][WVJ]|mAh?|dB|[kcmµ]?m[
 KEPT = Terms(
     keep=[
         r"(?<!\w)(?:(?<!-)(?:[A-Z]{1,5}-)+)?\w*\d\w*",  # words with digits, UTF-8
-        rf"(?<=\d\s)(?:{_UNITS})(?![\w'’])",  # 5 kWh
+        rf"(?<=\d\s)(?:{_UNITS})(?:/[hs])?(?![\w'’])",  # 5 kWh
+        r"(?<!\w)[A-Za-z]:\\[^\s<>|\"]+",  # C:\Windows
         r"(?<![\w-])(?=(?:[A-Z]+-)*[B-DF-HJ-NP-TV-XZ]{2,}(?!\w))[A-Z]+(?:-[A-Z]+){2,}(?![\w-])",  # TTB-LTR-UPRIGHT
     ],
     names=True,
 )
 # Without any of them, there is nothing to keep
 _MAY_KEEP = re.compile(r"[\d_/~$%@{}\[\]<>&+-]|\(\)|\.\w|:\S")
-_MIXED = re.compile(r"\w*(?:[a-zà-ÿ][A-ZÀ-Þ]|[A-Z]{2}[a-z])\w*")
+_MIXED = re.compile(r"(?<!\w)\w*(?:[a-zà-ÿ][A-ZÀ-Þ]|[A-Z]{2}[a-z])\w*")
 """Names with capitals of their own: iPHONE, McDONALD, DVDs, tÚ"""
 _ROMAN = "X{0,3}(?:IX|IV|V?I{2,3})|X{1,3}(?:VI?|I)|X{2,3}"  # numerals that are no words
 _AS_THEY_ARE = re.compile(rf"[^\W\d_]\.|(?:{_ROMAN})(?!\w)|{_MIXED.pattern}")
-_CONSONANTS = re.compile("[B-DF-HJ-NP-TV-XZ]{3,}")
+_CONSONANTS = re.compile("(?!MRS$)[B-DF-HJ-NP-TV-XZ]{3,}")
 
 
 class Speller(Protocol):

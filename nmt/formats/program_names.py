@@ -12,7 +12,7 @@ _ENDING = rf"\.(?:{f'{_ENDINGS} {_IN_CAPITALS}'.replace(' ', '|')})(?:\.\d{{1,3}
 _PART = r"[\w.~*?\-]+"  # of a path, between two slashes
 _NOT_BEHIND = r"(?<![\w.~/*?\-])"
 _NO_MARK_AT_END = r"(?<![.?\-])"
-_MODIFIER = "Ctrl|Control|Alt|AltGr|Shift|Super|Meta|Cmd|Win"
+_MODIFIER = "Ctrl|CTRL|Control|Alt|AltGr|Shift|Super|Meta|Cmd|Win"
 
 NAMES = {
     "option": r"(?<![\w\-])(?:--[A-Za-z][\w\-]*\w|-[A-Za-z](?![\w\-]))",

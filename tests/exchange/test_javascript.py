@@ -240,6 +240,7 @@ KEEPING = [
     "$1 and $5 <0>x</0> <%= x %> <?= y ?> [[wiki page]] __file__ a__b__ $5",
     '<b class="x > y">STOP!</b> &amp; <!-- no --> <script>a < b</script> <ü> 1 < 2 > 1 <br/>&#8217; a<b',
     "2nd x86 Ⅷ² a1_b ٣abc m² 𝗕2 l'2e \U00020000/\U00020001",
+    "C:\\WINDOWS\\x 5 km/h, 16 MB; UTF-8 TTB-LTR-UP STATE-OF-ART CTRL+Q A.TXT",
     "and/or he/she I/O a~b A-B a+b a:b a: b x@y $ 5 {} [x] () <> &",
 ]
 

@@ -93,6 +93,7 @@ def test_what_a_format_keeps_does_not_count() -> None:
         ("OPEN THE README.TXT, UTF-8 OR THE MOST-4", "", "Open the README.TXT, UTF-8 or the MOST-4"),
         ("ACT VIII. THE HTML OF THE USA IS NOT UNESCO", "en", "Act VIII. The HTML of the USA is not UNESCO"),
         ("THE USA", "it", "The usa"),
+        ("THE C:\\BEST\\HOME, CTRL+LED, 9 km/h", "", "The C:\\BEST\\HOME, CTRL+LED, 9 km/h"),
         ("THE McDONALD, tÚ AND 9 DVDs IN 5 kWh", "", "The McDONALD, tÚ and 9 DVDs in 5 kWh"),
         ("DER MAN IST SIE DIESE NOTARE", "de", "Der man ist sie diese Notare"),
         ("IŞIK VE İNSAN IRMAK", "tr", "Işık ve insan ırmak"),

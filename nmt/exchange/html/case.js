@@ -7,8 +7,8 @@ const CASED_WORD = new RegExp(
   `(?<!${IN_CASED_WORD})\\p{L}(?:[\\p{L}\\p{N}\\p{M}_\\u00ad]|['’·](?=${IN_CASED_WORD}))*`, "gu");
 const ENGLISH_I = /(?<=^|[\s"“‘(])[Ii](?=['’][\p{L}]|,?\s|[,.!?]?$)(?!\s+in\b)/yu;  // not i.e., (i) or a loop's index
 const NUMERAL = /^(?:X{0,3}(?:IX|IV|V?I{2,3})|X{1,3}(?:VI?|I)|X{2,3})(?![\p{L}\p{N}_])/u;  // of the Roman ones, those that are no words
-const CONSONANTS = /^[B-DF-HJ-NP-TV-XZ]{3,}$/;
-const MIXED = /[\p{L}\p{N}_]*(?:[a-zà-ÿ][A-ZÀ-Þ]|[A-Z]{2}[a-z])[\p{L}\p{N}_]*/u;  // iPHONE, McDONALD, DVDs, tÚ
+const CONSONANTS = /^(?!MRS$)[B-DF-HJ-NP-TV-XZ]{3,}$/;
+const MIXED = /(?<![\p{L}\p{N}_])[\p{L}\p{N}_]*(?:[a-zà-ÿ][A-ZÀ-Þ]|[A-Z]{2}[a-z])[\p{L}\p{N}_]*/u;  // iPHONE, McDONALD, DVDs, tÚ
 const STYLED = /(?<!\p{Nd})(?<!(?<!%)\p{Nd}\s)%(?:[A-KM-Z]\p{Nd}{1,2}(?!\p{Nd})|[A-Z](?=[A-Z][a-z]))/u;  // %C18, %BBold
 const STYLES = /%[A-Z]\p{Nd}{0,2}|\$(?:\p{Nd}{1,2}|[a-z](?![a-z]))/gu, NUMBERED = /\$[1-9](?!\p{Nd}|[.,]\p{Nd})/gu;
 const BEGINS_MIXED = new RegExp(`^${MIXED.source}`, "u");
