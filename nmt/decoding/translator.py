@@ -466,16 +466,15 @@ class Translator(Pipeline[Translation]):
             if phrase.case:
                 copies += phrase.targets
         _, target = self.direction_of(request.direction)
-        language = target or ""
         is_whole = is_changed and self._is_for_capitals(request, kept)
         if self._titles and not is_whole and is_in_title_case(request.text, kept):
-            return title_case(text, language, copies)
+            return title_case(text, target or "", copies)
         found = [*text]
         for part, start, own in zip(line.parts, starts, texts, strict=True):
             source = request.text[part.start : part.end]
             if is_whole or (part.text != source and is_in_capitals(source) and not request.prefix):
                 span = slice(start, start + len(own))
-                found[span] = capitals(text[span], language, copies)
+                found[span] = capitals(text[span], target or "", copies)
         return found
 
     def _texts(self, line: SplitLine, rank: int) -> list[str]:

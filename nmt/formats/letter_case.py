@@ -331,8 +331,6 @@ def _read(text: str, language: str, copied: Sequence[Span]) -> Iterator[_Word]:
     """Yield the words of a text that are not to keep."""
     base = Language.of(language).base
     ended = re.compile(rf"[{re.escape(stops_of(language))}][{re.escape(CLOSING)}]*\s\W*$")
-    abbreviations = listed("abbreviations", language)
-    function_words = listed("starters", language)
     last = 0  # offset behind the word before
     for span in words_in(text, _WORD, copied):
         word = span.text_in(text)
@@ -347,9 +345,10 @@ def _read(text: str, language: str, copied: Sequence[Span]) -> Iterator[_Word]:
             small=small,
             begins=begins,
             is_pronoun=base == "en" and _ENGLISH_I.match(text, span.start) is not None,
-            is_abbreviation=small in abbreviations or _AS_THEY_ARE.match(text, span.start) is not None,
+            is_abbreviation=small in listed("abbreviations", language)
+            or _AS_THEY_ARE.match(text, span.start) is not None,
             is_german=base == "de",
-            is_function_word=small in function_words,
+            is_function_word=small in listed("starters", language),
             follows=before.isspace(),
         )
 
