@@ -23,6 +23,7 @@ from nmt.recipe.yaml_files import Dumper, Origins, Tree, override, shipped_recip
 from nmt.system.errors import UserError
 from nmt.system.parallelism import cores
 from nmt.system.speed import core_flops
+from nmt.text.language_codes import Language, named_language
 from nmt.text.lines import stripped
 
 MARK = "# Written by: nmt train "
@@ -187,9 +188,12 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
     given = given_by(overrides)
     data = section(given, "data")
     wanted = (str(data.get("source") or ""), str(data.get("target") or ""))
+    _check_codes(wanted)
     shown = [Shown(file, None) for file in files] if "train" in data else look_at(files, wanted)
     languages, by = agreed_languages(shown, wanted)
-    left_out = "; ".join(f"{each.name} without column {each.left_out}" for each in shown if each.left_out)
+    shown, others = _in_languages(shown, languages)
+    notes = [f"{each.name} without {each.left_out}" for each in shown if each.left_out]
+    left_out = "; ".join([*notes, *(f"without {each.name} ({'-'.join(each.languages or ())})" for each in others)])
     units = [path for each in shown for path in each.units]
     is_software = all(each.units for each in shown)
     base = "strings" if is_software else "laptop"
@@ -213,6 +217,9 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
     said = f"{' '.join(files)}: {size.described}, {'-'.join(recipe.data.languages)} {by}".rstrip()
     if left_out:
         said += f"; {left_out}"
+    for each in shown:
+        if each.languages and not _fits(each, languages):
+            said += f"; but {each.name} is {'-'.join(each.languages)} {each.by}"
     text = written(mark_of(files), path, made, overrides)
     return Made(text, recipe, said, device="a GPU" if on_gpu else "processors")
 
@@ -258,14 +265,19 @@ def agreed_languages(shown: Sequence[Shown], wanted: Languages) -> tuple[Languag
         return wanted, ""
     found = wanted
     by = ""
-    for each in shown:
-        if each.languages is None:
-            continue
+    saying = [each for each in shown if each.languages is not None]
+    fitting = [each for each in saying if _fits(each, wanted)]
+    if saying and not fitting:
+        problem = f"{saying[0].name}: is {'-'.join(saying[0].languages or ())} {saying[0].by}"
+        said = f"data.source is {source}" if source else f"data.target is {target}"
+        raise UserError(f"{problem}, but {said}", "correct it, or set both data.source and data.target")
+    for each in fitting:
+        assert each.languages is not None
         if not by:
             found = each.languages
             by = each.by
         elif not are_like(each.languages, found) and not are_like(each.languages[::-1], found):
-            problem = f"{each.name}: is {'-'.join(each.languages)}, and {shown[0].name} is {'-'.join(found)}"
+            problem = f"{each.name}: is {'-'.join(each.languages)}, and {fitting[0].name} is {'-'.join(found)}"
             raise UserError(
                 problem, "train one at a time, or say which of them: --set data.source=en --set data.target=de"
             )
@@ -276,6 +288,26 @@ def agreed_languages(shown: Sequence[Shown], wanted: Languages) -> tuple[Languag
     if not are_like(found, wanted) and are_like(found[::-1], wanted):
         found = found[::-1]
     return (source or found[0], target or found[1]), by
+
+
+def _fits(shown: Shown, languages: Languages) -> bool:
+    """Return whether a data set says these languages, in either order, or none."""
+    said = shown.languages
+    return said is None or are_like(said, languages) or are_like(said[::-1], languages)
+
+
+def _in_languages(shown: Sequence[Shown], languages: Languages) -> tuple[list[Shown], list[Shown]]:
+    """Return the data sets to read in two languages, and those that say others; if all do, the user knows better."""
+    fitting = [each for each in shown if _fits(each, languages)]
+    return (fitting, [each for each in shown if not _fits(each, languages)]) if fitting else (list(shown), [])
+
+
+def _check_codes(wanted: Languages) -> None:
+    """Raise UserError if the user has set the name of a language in place of its code."""
+    for key, language in zip(("source", "target"), wanted, strict=True):
+        code = named_language(language)
+        if code and not Language.of(language).is_known:
+            raise UserError(f"data.{key}: must be a code (got {language})", f"--set data.{key}={code}")
 
 
 def loaded(base: str, made: Sequence[Choice], given: Tree, overrides: Sequence[str]) -> Recipe:

@@ -123,16 +123,24 @@ def _matches(name: str, data: Data, files_of: Callable[[Path], list[Path]]) -> l
 
 
 def pair_files(path: Path) -> list[Path]:
-    """Return a file, or the files of pairs of a folder and of those in it.
+    """Return a file, or the files of pairs of a folder and of those in it, without hidden ones.
 
     Raise UserError if there are none.
     """
     if not path.is_dir():
         return [path]
-    found = sorted(each for each in path.rglob("*") if _is_of_pairs(each) and each.is_file())
+    found = sorted(filter(_is_of_pairs, files_in(path)))
     if not found:
         raise UserError(f"{path}: holds no files that end in {', '.join(PAIRS)}", "name another folder")
     return found
+
+
+def files_in(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder and of those in it, except hidden ones, such as copies that an editor keeps."""
+    for path in folder.rglob("*"):
+        parts = path.relative_to(folder).parts
+        if not any(part.startswith(".") for part in parts) and path.is_file():
+            yield path
 
 
 def _is_of_pairs(path: Path) -> bool:

@@ -6,26 +6,34 @@ from the texts.
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nmt.data.pairs import fields_of, pair_files, read_records
+from nmt.data.pairs import fields_of, files_in, pair_files, read_records
 from nmt.data.tables import LOOKED_AT, SHOWN, first_rows, looks, role_of
-from nmt.formats.declared import content_of, declared_languages
-from nmt.recipe.data import TABLES, UNITS, format_of
+from nmt.formats.declared import check_kind, content_of, declared_languages, ending_of, is_of_a_format, kind_of
+from nmt.recipe.addresses import is_address
+from nmt.recipe.data import PAIRS, TABLES, UNITS, format_of
 from nmt.system.compression import split_suffix
 from nmt.system.errors import UserError
 from nmt.text.language_codes import Language, direction_in, language_in, named_language
+from nmt.text.lines import read_lines
 
 Languages = tuple[str, str]
 """Source and target language; of those that a user has set, one or both may be empty"""
 BY_CUSTOM = "en"
 """The source language of translators' files that do not say it: gettext's and Qt's custom"""
 BY_NAME = "by the file's name"
-EXAMPLES = 2  # cells of a column that is left out
+EXAMPLES = 2  # cells of a column, or files, that are left out
 TEXT = (".txt", ".text")
+RECIPES = ("", ".yaml", ".yml")  # endings of recipes
+PLAIN = re.compile(r"[\w./-]+")
+"""A name that YAML reads as it is"""
 
 
 class Shown(NamedTuple):
@@ -41,7 +49,7 @@ class Shown(NamedTuple):
     """Columns or fields with the texts or, with `is_lines`, files; None if the languages alone tell the sides"""
     is_lines: bool = False
     left_out: str = ""
-    """Columns that hold no text, and what they look like"""
+    """What is not read, behind `without`: columns and what they look like, or files of lines in a folder"""
     units: Sequence[Path] = ()
     """Translators' files, of one or of a folder of them"""
 
@@ -71,15 +79,17 @@ def _is_like(code: str, other: str) -> bool:
 
 
 def is_data(name: str) -> bool:
-    """Return whether a name, which is no recipe of nmt, is one of data: of a folder, or of a file of pairs or lines."""
+    """Return whether a name, which is none of nmt's recipes, is of data: a folder, a pipe, or by its ending."""
     path = Path(name)
-    return path.is_dir() or format_of(name) is not None or is_lines(path)
+    if path.is_dir() or name.endswith("/") or is_lines(path):
+        return True
+    is_pipe = name == "-" or (path.exists() and not path.is_file())
+    return is_pipe or path.suffix.lower() not in RECIPES
 
 
 def is_lines(path: Path) -> bool:
     """Return whether a file's name is one of a text in one language: x.txt or, if it is there, x.de."""
-    ending = Path(split_suffix(path)[0]).suffix
-    return ending.lower() in TEXT or (named_language(ending[1:]) != "" and path.is_file())
+    return ending_of(path) in TEXT or (_by_ending(path.name) != "" and path.is_file())
 
 
 def look_at(names: Sequence[str], wanted: Languages) -> list[Shown]:
@@ -91,10 +101,7 @@ def look_at(names: Sequence[str], wanted: Languages) -> list[Shown]:
     found = list[Shown]()
     lines = list[str]()
     for name in names:
-        if not Path(name).exists():
-            raise UserError(
-                f"{name}: no such file or folder", "name files of pairs that are here, or with their folder"
-            )
+        _check_name(name)
         if Path(name).is_dir():
             found += _of_folder(name.rstrip("/") or name, wanted)
         elif format_of(name):
@@ -104,11 +111,46 @@ def look_at(names: Sequence[str], wanted: Languages) -> list[Shown]:
     return found + _of_lines(lines)
 
 
+def _check_name(name: str) -> None:
+    """Raise UserError unless a name is of a folder, or of a file that can be read more than once."""
+    path = Path(name)
+    if is_address(name):
+        hint = f"download it, or name it in a recipe: data: {{train: [{{file: {json.dumps(name)}}}]}}"
+        raise UserError(f"{name}: is an address, and files for which a recipe is written are to be here", hint)
+    if name == "-" or (path.exists() and not path.is_file() and not path.is_dir()):
+        raise UserError(f"{name}: is no file, but data is read several times", "write it to a file, and name that")
+    if not path.exists():
+        raise UserError(f"{name}: no such file or folder", "name files of pairs that are here, or with their folder")
+
+
 def _of_folder(name: str, wanted: Languages) -> list[Shown]:
-    files = pair_files(Path(name))
-    if not all(format_of(path) in UNITS for path in files):
-        return [_of_file(str(path), wanted) for path in files]
-    return [_of_units(name, files, wanted)]
+    lines = _lines_in(Path(name))
+    try:
+        files = pair_files(Path(name))
+    except UserError as error:
+        if not lines:
+            raise
+        hint = f"name two files of lines: nmt train {shlex.join(map(str, lines[:2]))}"
+        raise UserError(error.message, hint) from None
+    if all(format_of(path) in UNITS for path in files):
+        found = [_of_units(name, files, wanted)]
+    else:
+        found = [_of_file(str(path), wanted) for path in files]
+    if lines:
+        more = f" and {len(lines) - EXAMPLES:,} more" if len(lines) > EXAMPLES else ""
+        those = f"files of lines ({', '.join(map(str, lines[:EXAMPLES]))}{more}), which are to be named"
+        found[0] = found[0]._replace(left_out=", ".join(filter(None, (found[0].left_out, those))))
+    return found
+
+
+def _lines_in(folder: Path) -> list[Path]:
+    """Return a folder's files that seem to be of lines: those whose names differ in a language alone, x.en and x.de."""
+    by_stem = dict[Path, list[Path]]()
+    for path in sorted(files_in(folder)):
+        plain = path.with_name(split_suffix(path.name)[0])
+        if format_of(path) is None and named_language(plain.suffix[1:]):
+            by_stem.setdefault(plain.with_suffix(""), []).append(path)
+    return [path for paths in by_stem.values() if len(paths) > 1 for path in paths]
 
 
 def _of_file(name: str, wanted: Languages) -> Shown:
@@ -145,6 +187,8 @@ class _Labelled(NamedTuple):
 def _of_table(name: str, wanted: Languages) -> Shown:
     """Look at a .tsv or .csv; its first row may name the columns."""
     rows = first_rows(Path(name))
+    if not rows:
+        raise UserError(f"{name}: is empty", "name files that hold pairs")
     widths = [len(row) for row in rows]
     width = max(widths, key=widths.count, default=0)
     if width < 2:
@@ -184,35 +228,60 @@ def _of_columns(
         problem = f"{name}: needs two columns of text, and has {len(texts)}"
         if others:
             problem += f"; without text: {', '.join(others)}"
+        if len(fields) < 2:
+            raise UserError(problem, "put each source and its translation into columns of their own")
         raise UserError(problem, f"if that is wrong, name two: {_setting(name, fields)}")
     chosen = _chosen(texts, wanted)
     if chosen is None:
         those = ", ".join(f"{column.field} ({column.label[:SHOWN]})" for column in texts)
-        raise UserError(f"{name}: has {len(texts)} columns of text: {those}", f"name two: {_setting(name, fields)}")
+        raise UserError(f"{name}: has {len(texts)} columns of text: {those}", _how_to_choose(name, texts, wanted))
     source, target = chosen
     languages = (language_in(source.label), language_in(target.label))
     others += [f"{column.field} ({column.label[:SHOWN]})" for column in texts if column not in chosen]
-    left_out = ", ".join(others)
+    left_out = f"column {', '.join(others)}" if others else ""
     sides = (source.field, target.field)
-    if all(languages) and languages[0] != languages[1]:
-        return Shown(name, languages, by, sides, left_out=left_out)
-    return Shown(name, direction_in(_stem(name)), BY_NAME, sides, left_out=left_out)
+    named = direction_in(_stem(name))
+    if not all(languages) or languages[0] == languages[1]:
+        return Shown(name, named, BY_NAME, sides, left_out=left_out)
+    if named is not None and not are_like(named, languages) and are_like(named, languages[::-1]):
+        return Shown(name, languages[::-1], f"{BY_NAME} and {by[3:]}", sides[::-1], left_out=left_out)
+    return Shown(name, languages, by, sides, left_out=left_out)
 
 
 def _chosen(texts: Sequence[_Labelled], wanted: Languages) -> Sequence[_Labelled] | None:
     """Return the columns of source and target, in this order; None if nothing says which."""
     for roles in (("source", "target"), wanted):
-        found = [text for role in roles for text in texts if role and text.role == role]
+        found = [text for role in roles for text in _of_role(texts, role)]
         if len(found) == 2:
             return found
     named = [text for text in texts if text.role]
     return next((pair for pair in (texts, named) if len(pair) == 2), None)
 
 
+def _of_role(texts: Sequence[_Labelled], role: str) -> Sequence[_Labelled]:
+    """Return the columns whose names say a role: if there are some, those that say nothing else, as `en_text` does."""
+    found = [text for text in texts if role and text.role and _is_like(text.role, role)]
+    whole = [text for text in found if text.label.strip().lower() == role.lower() or named_language(text.label)]
+    return whole or found
+
+
+def _how_to_choose(name: str, texts: Sequence[_Labelled], wanted: Languages) -> str:
+    """Return the hint for more than two columns: to name two of their languages if these tell them, else columns."""
+    codes = [text.role for text in texts if named_language(text.role)]
+    of_source = [wanted[0]] if wanted[0] else codes
+    of_target = [wanted[1]] if wanted[1] else codes
+    for source in of_source:
+        for target in of_target:
+            if not _is_like(source, target) and _chosen(texts, (source, target)) is not None:
+                return f"say which: --set data.source={source} --set data.target={target}"
+    return f"name two: {_setting(name, [text.field for text in texts])}"
+
+
 def _setting(name: str, fields: Sequence[Any]) -> str:
     """Return the setting that names two columns."""
-    first, second = [*fields, *fields, 1, 2][:2]
-    return f"--set 'data.train=[{{file: {name}, fields: [{first}, {second}]}}]'"
+    file = name if PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    setting = f"data.train=[{{file: {file}, fields: [{fields[0]}, {fields[1]}]}}]"
+    return f"--set {shlex.quote(setting)}"
 
 
 # --- files of translators -----------------------------------------------------------------------------------------
@@ -224,9 +293,11 @@ def _of_units(name: str, files: Sequence[Path], wanted: Languages) -> Shown:
     targets = list[str]()
     all_declare = True
     for path in files:
-        of_sources, of_targets = declared_languages(path, content_of(path))
-        if format_of(path) == ".tmx" and len(of_sources) == 2 and not of_targets:
-            of_sources, of_targets = of_sources[:1], of_sources[1:]
+        content = content_of(path)
+        check_kind(path, content, kind_of(path))
+        of_sources, of_targets = declared_languages(path, content)
+        if format_of(path) == ".tmx" and not of_targets:
+            of_sources, of_targets = _sides_of_all(_different(of_sources), wanted)
         elif format_of(path) != ".tmx":
             of_targets = of_targets or list(filter(None, [_language_of(path.name)]))
             all_declare &= bool(of_sources)
@@ -248,6 +319,19 @@ def _of_units(name: str, files: Sequence[Path], wanted: Languages) -> Shown:
     return Shown(name, (found[0], found[1]), by, units=files)
 
 
+def _sides_of_all(codes: Sequence[str], wanted: Languages) -> tuple[list[str], list[str]]:
+    """Return the languages of sources and of translations of a TMX that only says which there are."""
+    source, target = wanted
+    sources = list(codes)
+    if source:
+        sources = [code for code in codes if _is_like(code, source)]
+    elif target:
+        sources = [code for code in codes if not _is_like(code, target)]
+    elif len(codes) == 2:
+        sources = [codes[0]]
+    return sources, [code for code in codes if code not in sources]
+
+
 def _different(codes: Iterable[str]) -> list[str]:
     """Return codes of different languages, the most frequent first."""
     ordered = sorted(dict.fromkeys(codes), key=list(codes).count, reverse=True)
@@ -265,20 +349,55 @@ def _of_lines(names: Sequence[str]) -> list[Shown]:
     """Make the data set of two files of lines, or none of no files."""
     if not names:
         return []
+    for name in names:
+        _check_lines(name)
     if len(names) != 2:
-        problem = (
-            f"{names[0]}: is a text of one language; files of lines that translate each other are two, not {len(names)}"
-        )
-        raise UserError(problem, "name both: nmt train x.en x.de")
+        raise _not_two(names)
+    if Path(names[0]).samefile(names[1]):
+        raise UserError(f"{names[1]}: is named as source and as target", "name the file of the other language, too")
     codes = (_language_of(names[0]), _language_of(names[1]))
     languages = codes if all(codes) and codes[0] != codes[1] else None
     return [Shown(names[0], languages, "by the files' names", (names[0], names[1]), is_lines=True)]
 
 
+def _check_lines(name: str) -> None:
+    """Raise UserError if a file is of a format that is not read."""
+    path = Path(name)
+    if path.suffix.lower() in RECIPES[1:]:
+        raise UserError(f"{name}: is a recipe by its name, among files of pairs", "name it alone, or files alone")
+    if _by_ending(name) or not is_of_a_format(path):
+        return
+    hint = "save it as .tsv or .csv, with a source and its translation in each row"
+    if ".json" in path.suffixes:
+        hint = "write one JSON object on each line, and end the name in .jsonl"
+    raise UserError(f"{name}: is neither text of lines nor a file of pairs, whose ending is {', '.join(PAIRS)}", hint)
+
+
+def _not_two(names: Sequence[str]) -> UserError:
+    """Return the error for other than two files of lines, of which a single one may be a table or records."""
+    name = names[0]
+    first = next(read_lines(name), "") if len(names) == 1 else ""
+    if "\t" in first:
+        hint = f"if its rows hold a source and a translation, rename it to {_stem(name)}.tsv"
+        return UserError(f"{name}: has columns, separated by tabs, but its name does not end in .tsv", hint)
+    if first.startswith("{"):
+        hint = f"if each of its lines is a JSON object, rename it to {_stem(name)}.jsonl"
+        return UserError(f"{name}: seems to be JSON, but its name does not end in .jsonl", hint)
+    problem = f"{name}: is a text of one language; files of lines that translate each other are two, not {len(names)}"
+    if len(names) == 1:
+        return UserError(problem, "name both: nmt train x.en x.de")
+    hint = "append those of one language to each other, or name patterns in a recipe: {source: '*.en', target: '*.de'}"
+    return UserError(problem, hint)
+
+
+def _by_ending(name: str) -> str:
+    """Return the language that a name ends in, as x.de does; else nothing."""
+    return named_language(Path(split_suffix(name)[0]).suffix[1:])
+
+
 def _language_of(name: str) -> str:
     """Return the language that the name of a file of lines names: x.de, de.txt, x_de.txt or german.txt."""
-    path = Path(split_suffix(name)[0])
-    return named_language(path.suffix[1:]) or language_in(_stem(name).rpartition(".")[2])
+    return _by_ending(name) or language_in(_stem(name).rpartition(".")[2])
 
 
 def _stem(name: str) -> str:

@@ -88,12 +88,14 @@ def read_table(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str]]:
     target = int(fields[1]) - 1
     needed = max(source, target) + 1
     is_csv = format_of(path) == ".csv"
-    width = 0  # of the first row
+    width = 0  # of the first row that is not blank
     before = [""]  # the row before
     for number, cells in read_rows(path):
         if not cells:
-            cells = [""] * needed
-        elif len(cells) < needed:
+            before = [""]
+            yield "", ""
+            continue
+        if len(cells) < needed:
             is_broken = not is_csv and (_is_open(cells[-1]) or _is_open(before[-1]))
             raise _too_few(f"{path}:{number}", needed, len(cells), is_broken)
         elif is_csv and width and len(cells) != width:

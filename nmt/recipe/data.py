@@ -274,6 +274,13 @@ class Data(Settings):
     """Trees: predict each word's part-of-speech tag, as the paper's released code does, instead of XX (Vinyals et al.
     2015). The model learns much faster, and its trees have tags."""
 
+    @field_validator("source", "target")
+    @classmethod
+    def _code(cls, given: str) -> str:
+        if given.split() != [given]:
+            raise Refusal(f"must be a code, such as en (got {given!r})", "each setting has a --set of its own")
+        return given
+
     @field_validator("valid", "test", mode="before")
     @classmethod
     def _listed(cls, given: Any) -> Any:

@@ -166,10 +166,12 @@ _BASES = _known_bases()
 _BY_NAME = {
     name.lower(): code for names in (NAMES["names"], NAMES["own"]) for code, name in names.items() if code in _BASES
 }
-_CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z]{2})?")
-_TWO_CODES = re.compile(r"(?:.*[-_ ])??([A-Za-z]{2,3}(?:_[A-Z]{2})?)(?:[-_]|2|-to-)([A-Za-z]{2,3}(?:_[A-Z]{2})?)")
+_WRITTEN = {symbol.split("_")[1] for symbol in SYMBOLS["nllb"].split()} | set(SCRIPTS.values())
+_CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_]([A-Za-z]{4}))?(?:[-_][A-Za-z]{2})?")
+_PART = r"[A-Za-z]{2,3}(?:[-_][A-Z][a-z]{3})?(?:[-_][A-Z]{2})?"
+_TWO_CODES = re.compile(rf"(?:(.*)[-_ ])??({_PART})(?:[-_]|2|-to-)({_PART})")
+_WORDS = re.compile(rf"{_PART}(?![A-Za-z])|[A-Za-z]+")
 _IDENTIFIER = re.compile(r"\w+(?:[-.:/]\w+)*")
-_NO_LETTERS = re.compile(r"[^A-Za-z]+")
 
 
 def named_language(name: str) -> str:
@@ -177,8 +179,11 @@ def named_language(name: str) -> str:
     text = name.strip()
     if text.lower() in _BY_NAME:
         return str(_BY_NAME[text.lower()])
+    code = _CODE.fullmatch(text)
+    if code is None or (code[1] and code[1].capitalize() not in _WRITTEN):
+        return ""
     language = Language.of(text)
-    return language.tag if _CODE.fullmatch(text) and language.base in _BASES else ""
+    return language.tag if language.base in _BASES else ""
 
 
 def language_in(name: str) -> str:
@@ -186,19 +191,25 @@ def language_in(name: str) -> str:
     whole = named_language(name)
     if whole or not _IDENTIFIER.fullmatch(name.strip()):
         return whole
-    found = set(filter(None, map(named_language, _NO_LETTERS.split(name))))
+    found = set(filter(None, map(named_language, _WORDS.findall(name))))
     return found.pop() if len(found) == 1 else ""
 
 
 def direction_in(name: str) -> tuple[str, str] | None:
-    """Return the codes of two languages in the name of a file of pairs, as in `news.en-de` or `en_de.train`."""
+    """Return the codes of two languages in the name of a file of pairs, as in `news.en-de` or `en_de.train`.
+
+    Return None if there may be three, as in `en-pt-br`.
+    """
     for part in reversed(name.split(".")):
         found = _TWO_CODES.fullmatch(part)
-        if found:
-            source = named_language(found[1])
-            target = named_language(found[2])
-            if source and target and source != target:
-                return source, target
+        if found is None:
+            continue
+        before = re.split("[-_ ]", found[1] or "")[-1]
+        source = named_language(found[2])
+        target = named_language(found[3])
+        if source and target and source != target:
+            is_clear = len(before) != 2 or not named_language(before)
+            return (source, target) if is_clear else None
     return None
 
 

@@ -136,3 +136,21 @@ def test_ranks_wait_for_one_another_as_long_as_a_recipe_says_even_before_they_re
     )
     given = ["training.timeout_minutes=60"]
     assert [minutes_to_meet([name], given) for name in ("mine.yaml", TABLE, "missing.yaml")] == [60, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("missing.en", "no such file or folder"),
+        ("missing/", "no such file or folder"),
+        ("parts.*", "no such file or folder"),
+        ("pairs.xlsx", "is neither text of lines nor a file of pairs"),
+        ("-", "is no file, but data is read several times"),
+        ("/dev/null", "is no file, but data is read several times"),
+        ("my", "no such recipe"),
+        ("my.yaml", "no such recipe"),
+    ],
+)
+def test_a_name_is_called_a_recipe_only_if_it_may_be_one(name: str, problem: str) -> None:
+    Path("pairs.xlsx").write_bytes(b"PK\3\4" + bytes(range(256)))
+    assert refusal(name).message.startswith(f"{name}: {problem}")

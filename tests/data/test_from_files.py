@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import zipfile
 from collections.abc import Callable, Sequence
@@ -82,6 +83,76 @@ def test_names_headers_and_keys_tell_languages_and_columns(name, rows, header, f
     assert dataset.fields == (fields and tuple(map(str, fields)))
     is_english_first = not name.startswith("x.de") and "german" not in header and header[1:2] != ("de",)
     assert made.recipe.data.languages == (("en", "de") if is_english_first else ("de", "en"))
+
+
+def test_columns_tell_the_sides_and_the_name_of_the_file_tells_the_direction() -> None:
+    made = make_recipe([write("x.de-en.tsv", header=("en", "de"))], Path("x.yaml"), ())
+    assert made.recipe.data.languages == ("de", "en")
+    assert made.recipe.data.train[0].fields == ("2", "1")
+    assert made.said.endswith("de-en by the file's name and the names of its columns")
+
+
+def test_a_column_named_by_a_language_alone_goes_before_one_that_is_named_by_more() -> None:
+    rows = [(source, source.upper(), target) for source, target in PAIRS]
+    made = make_recipe(
+        [write("x.tsv", rows, ("en", "en_upper", "de"))], Path("x.yaml"), ["data.source=EN", "data.target=de-AT"]
+    )
+    assert made.recipe.data.train[0].fields == ("1", "3")
+
+
+def test_files_in_other_languages_than_the_wanted_ones_are_left_out_and_named() -> None:
+    Path("all").mkdir()
+    write("all/a.en-de.tsv")
+    write("all/b.en-fr.tsv", [(source, target.upper()) for source, target in PAIRS])
+    made = make_recipe(["all"], Path("x.yaml"), ["data.target=fr"])
+    assert [dataset.file for dataset in made.recipe.data.train] == ["all/b.en-fr.tsv"]
+    assert made.said == "all: 240 pairs, en-fr by the file's name; without all/a.en-de.tsv (en-de)"
+    assert "# without all/a.en-de.tsv (en-de)" in made.text
+
+
+def test_a_user_may_say_that_a_name_is_wrong_but_not_half_of_it() -> None:
+    write("x.en-de.tsv")
+    made = make_recipe(["x.en-de.tsv"], Path("x.yaml"), ["data.source=fr", "data.target=es"])
+    assert made.said == "x.en-de.tsv: 240 pairs, fr-es; but x.en-de.tsv is en-de by the file's name"
+    with pytest.raises(UserError) as caught:
+        make_recipe(["x.en-de.tsv"], Path("x.yaml"), ["data.source=fr"])
+    assert caught.value.message == "x.en-de.tsv: is en-de by the file's name, but data.source is fr"
+
+
+@pytest.mark.parametrize(
+    ("settings", "hint"),
+    [(["data.source=en", "data.target=Chinese"], "data.target=zh"), (["data.source=en data.target=de"], "of its own")],
+)
+def test_a_language_is_a_code(settings: list[str], hint: str) -> None:
+    write("x.tsv")
+    with pytest.raises(UserError, match="must be a code") as caught:
+        make_recipe(["x.tsv"], Path("x.yaml"), [*settings, "data.target=zh"][:2])
+    assert hint in caught.value.hint
+
+
+def test_files_of_lines_and_hidden_files_in_a_folder_are_not_read_but_the_former_are_named() -> None:
+    Path("all/.backup").mkdir(parents=True)
+    for name in ("all/x.en", "all/x.de", "all/notes.cs"):
+        Path(name).write_text("a\n")
+    with pytest.raises(UserError, match="all: holds no files that end in") as caught:
+        make_recipe(["all"], Path("x.yaml"), ())
+    assert caught.value.hint == "name two files of lines: nmt train all/x.de all/x.en"
+    write("all/.backup/a.en-de.tsv")
+    write("all/a.en-de.tsv")
+    made = make_recipe(["all"], Path("x.yaml"), ())
+    without = "all/a.en-de.tsv without files of lines (all/x.de, all/x.en), which are to be named"
+    assert made.said == f"all: 240 pairs, en-de by the file's name; {without}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "languages"),
+    [((), ("de", "en-US")), (["data.source=en"], ("en", "de")), (["data.target=de"], ("en-US", "de"))],
+)
+def test_of_a_tmx_of_two_languages_the_first_is_the_source(settings: Sequence[str], languages: tuple[str, str]) -> None:
+    pytest.importorskip("translate")
+    units = "".join(UNIT.format(*pair) for pair in PAIRS)
+    Path("x.tmx").write_text(TMX.replace('"en"', '"*all*"').format(units))
+    assert make_recipe(["x.tmx"], Path("x.yaml"), settings).recipe.data.languages == languages
 
 
 def test_the_recipe_has_the_settings_and_a_comment_on_each_choice() -> None:
@@ -180,6 +251,24 @@ def test_archives_parquet_and_single_translators_files_show_their_languages() ->
         ),
         (["many.en-de.tsv"], "has 3 columns of text", "name two: --set 'data.train=[{file: many"),
         (["x.en"], "files of lines that translate each other are two, not 1", "nmt train x.en x.de"),
+        (["x.en", "x.de", "y.en", "y.de"], "each other are two, not 4", "append those of one language"),
+        (["x.en", "./x.en"], "./x.en: is named as source and as target", "of the other language"),
+        (["deu.txt"], "deu.txt: has columns, separated by tabs", "rename it to deu.tsv"),
+        (["x.ndjson"], "x.ndjson: seems to be JSON", "rename it to x.jsonl"),
+        (["x.json"], "x.json: is neither text of lines nor a file of pairs", "end the name in .jsonl"),
+        (["x.en", "x.srt"], "x.srt: is neither text of lines nor a file of pairs", "save it as .tsv"),
+        (["x.en", "x.yaml"], "x.yaml: is a recipe by its name", "name it alone"),
+        (["empty.en-de.tsv"], "empty.en-de.tsv: is empty", "hold pairs"),
+        (["pipe.en-de.tsv"], "pipe.en-de.tsv: is no file, but data is read several times", "write it to a file"),
+        (["-"], "-: is no file", "write it to a file"),
+        (["https://example.org/x.en-de.tsv"], "is an address", "data: {train: [{file: "),
+        (["x.xliff"], "x.xliff: is XLIFF 2, and only XLIFF 1.2 is read", "export XLIFF 1.2"),
+        (
+            ["it's three.tsv"],
+            "columns of text: 1 (id), 2 (one)",
+            "'data.train=[{file: \"it'\"'\"'s three.tsv\", fields: [1, 2]",
+        ),
+        (["languages.tsv"], "columns of text: 1 (mt), 2 (en), 3 (de)", "--set data.source=mt --set data.target=en"),
         (["none.tsv"], "no such file or folder", "name files"),
         (["few.en-de.tsv", "y.en-fr.tsv"], "y.en-fr.tsv: is en-fr, and few.en-de.tsv is en-de", "one at a time"),
         (["broken.en-de.csv"], "broken.en-de.csv:3: no row of a .csv begins here", "write a quotation mark"),
@@ -192,7 +281,17 @@ def test_files_that_do_not_say_enough_are_refused(names: Sequence[str], problem:
     write("ids.en-de.tsv", labelled(0, 3))
     write("many.en-de.tsv", [(*pair, pair[1][::-1]) for pair in PAIRS])
     write("y.en-fr.tsv")
-    Path("x.en").write_text("a\n")
+    for name in ("x.en", "x.de", "y.en", "y.de", "x.srt", "x.yaml"):
+        Path(name).write_text("a\n")
+    Path("empty.en-de.tsv").touch()
+    os.mkfifo("pipe.en-de.tsv")
+    for name in ("x.json", "x.ndjson"):
+        Path(write("x.jsonl", header=("en", "de"))).rename(name)
+    Path(write("deu.tsv")).rename("deu.txt")
+    Path("x.xliff").write_text('<xliff version="2.0" srcLang="en" trgLang="de"><file id="f"></file></xliff>')
+    three = [(source, target, target[::-1]) for source, target in PAIRS]
+    write("it's three.tsv", three, ("id", "one", "other"))
+    write("languages.tsv", three, ("mt", "en", "de"))
     Path("broken.en-de.csv").write_text('a,b\nc,"d, e"\n"f"g,h\n')
     with pytest.raises(UserError, match=re.escape(problem)) as caught:
         make_recipe(names, Path("x.yaml"), ())

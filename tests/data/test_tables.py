@@ -102,6 +102,16 @@ def test_a_line_break_within_quotation_marks_is_called_that(tmp_path: Path, text
     assert "write spaces for line breaks" in caught.value.hint
 
 
+@pytest.mark.parametrize("ending", ["tsv", "csv"])
+def test_a_header_after_blank_rows_is_no_pair_either(tmp_path: Path, ending: str) -> None:
+    separator = {"tsv": "\t", "csv": ","}[ending]
+    rows = [["", ""], ["en", "de", "note"], ["Go.", "Geh.", "x"], ["", ""], ["Hi.", "Hallo.", "y"]]
+    path = tmp_path / f"a.{ending}"
+    path.write_text("".join(separator.join(filter(None, row)) + "\n" for row in rows))
+    found = list(read_table(path, ("1", "2")))
+    assert found == [("", ""), ("", ""), ("Go.", "Geh."), ("", ""), ("Hi.", "Hallo.")]
+
+
 def test_quotation_marks_that_stay_open_are_ordinary_characters(tmp_path: Path) -> None:
     rows = [['"I see', '"Ich sehe', "note"], ['trees."', 'Bäume."'], ["He said", '"Ja'], ['"so', "so"], ["a", "b", "c"]]
     assert list(read_table(table(tmp_path, rows), ("1", "2"))) == [tuple(row[:2]) for row in rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.text.language_codes import SYMBOLS, Language, of_android
+from nmt.text.language_codes import SYMBOLS, Language, direction_in, language_in, of_android
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,41 @@ def test_folders_of_android_name_languages() -> None:
         "values-b+sr+Latn": "sr-Latn",
     }
     assert {folder: of_android(folder) for folder in folders} == folders
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("zh-Hans", "zh-Hans"),
+        ("zh_Hant_TW", "zh-Hant-TW"),
+        ("sr-Latn", "sr-Latn"),
+        ("deu_Latn", "de"),
+        ("text_pt_BR", "pt-BR"),
+        ("en_text", "en"),
+        ("German", "de"),
+        ("no-body", "no"),
+        ("somebody", ""),
+    ],
+)
+def test_names_of_columns_name_a_language_with_its_script(name: str, code: str) -> None:
+    assert language_in(name) == code
+
+
+@pytest.mark.parametrize(
+    ("name", "languages"),
+    [
+        ("news.en-de", ("en", "de")),
+        ("en2de.train", ("en", "de")),
+        ("PAIRS.EN-DE", ("en", "de")),
+        ("x.en_US-zh_CN", ("en-US", "zh-CN")),
+        ("en-pt-BR", ("en", "pt-BR")),
+        ("en-zh-Hant", ("en", "zh-Hant")),
+        ("eng_Latn-deu_Latn", ("en", "de")),
+        ("europarl-en-de", ("en", "de")),
+        ("en-pt-br", None),
+        ("en-de-fr", None),
+        ("en-en", None),
+    ],
+)
+def test_names_of_files_tell_a_direction_unless_it_is_not_clear(name: str, languages: tuple[str, str] | None) -> None:
+    assert direction_in(name) == languages
