@@ -22,6 +22,7 @@ from nmt.text.scripts import UNSPACED, has_words, is_wide, joins
 from nmt.text.vocabulary import SPACE_MARK, Vocabulary
 
 ENDS = (tuple(STOPS + WIDE), tuple(",;:–—،؛、，；："))  # sentence and clause punctuation to cut after
+_WORD = re.compile(r"[^\W\d_]{2,}")
 _CLOSING = re.compile(rf"[\s{re.escape(STOPS + WIDE)},;:،؛、，；：)\]}}»”’\"'）」』】]*")
 
 
@@ -82,7 +83,7 @@ class LineSplitter:
 
         They are parts of their own then, and only the translations of those in capitals are in capitals.
         """
-        if not any(word[1:].isupper() for word in text.split()):
+        if not any(map(str.isupper, _WORD.findall(text))):
             return []  # at once, like most lines
         if self._how in ("none", "length") or is_in_capitals(text):
             return []

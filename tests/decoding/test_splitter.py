@@ -121,6 +121,22 @@ def test_where_its_sentences_end_its_language_tells(language: str, count: int) -
     assert len(splitter.split("Das Buch ist von Hr. Schmidt.")) == count
 
 
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [
+        ("WATCH OUT! A dog comes.", "WATCH OUT! "),
+        ("<b>STOP!</b> A dog comes.", "<b>STOP!</b> "),
+        ("A dog comes. (GO AWAY!)", "A dog comes. "),
+        ("WATCH OUT! A DOG COMES.", ""),
+        ("See the PDF. A dog comes.", ""),
+    ],
+)
+def test_a_line_with_sentences_in_capitals_and_others_is_cut_around_them(line: str, first: str) -> None:
+    vocabulary: Any = Words()
+    ends = LineSplitter(vocabulary, Decoding(), PARAGRAPHS, "en").ends_around_capitals(line, ())
+    assert ends == ([len(first)] if first else [])
+
+
 def test_without_clauses_it_is_cut_into_parts_of_about_the_same_length() -> None:
     letters = "abcdefghijklmnopqrstuvwxyz"
     assert [len(part.ids) for part in split(" ".join(letters))] == [9, 9, 8]
