@@ -89,6 +89,11 @@ class _Word(NamedTuple):
         """The word with nothing but its first letter as it is, in small letters otherwise"""
         return self.text[:1] + self.small[1:]
 
+    def is_whole(self, vocabulary: Speller) -> bool:
+        """Return whether a word in capitals usually has others, and is one subword then."""
+        usual = self.usual(vocabulary)
+        return usual != self.text and len(vocabulary.encode(usual)) == 1
+
     def usual(self, vocabulary: Speller) -> str:
         """Return a word in capitals as a vocabulary has it with the fewest subwords, in as many characters."""
         if self.is_abbreviation or len(self.small) != len(self.text):
@@ -209,11 +214,12 @@ def without_capitals(text: str, vocabulary: Speller, language: str = "", copied:
 def without_emphasis(text: str, vocabulary: Speller, language: str = "", copied: Sequence[Span] = ()) -> str:
     """Return a text with the words that are emphasised by capitals written as otherwise, in as many characters.
 
-    They are those of a language's list, such as NOT in `STOP! Do NOT open`, and others beside them or in the same line,
-    if the vocabulary spells them in several subwords that are one otherwise. Elsewhere, these may be abbreviations.
+    They are those of a language's list, such as NOT in `STOP! Do NOT open`, or several, such as GO AWAY, and others in
+    the same line, if the vocabulary spells them in several subwords that are one otherwise. Elsewhere, these may be
+    abbreviations.
     """
     emphasised = listed("emphasised", language)
-    if not (emphasised and any(map(str.isupper, _LONG_WORD.findall(text)))):
+    if not any(map(str.isupper, _LONG_WORD.findall(text))):
         return text
     clear: list[_Word] = []  # of runs with a word that the vocabulary has in small letters alone
     is_emphasised = False
@@ -222,7 +228,8 @@ def without_emphasis(text: str, vocabulary: Speller, language: str = "", copied:
         whole = [small for small in spelled if len(vocabulary.encode(small)) == 1]
         if whole:
             clear += run
-        is_emphasised |= not emphasised.isdisjoint(whole)
+        is_phrase = len(run) > 1 and len(whole) > 0 and all(word.is_whole(vocabulary) for word in run)
+        is_emphasised |= is_phrase or not emphasised.isdisjoint(whole)
     if not is_emphasised:
         return text
     edits: list[Edit] = []

@@ -120,6 +120,8 @@ def test_words_are_written_as_the_vocabulary_has_them(text: str, language: str, 
         ("DOOR! NOT LED", "Door! Not led"),
         ("do <b>NOT</b> open {NOT} X1 A_NOT", "do <b>not</b> open {NOT} X1 A_NOT"),
         ("IT and US", "IT and US"),
+        ("man said: HOME DOOR! He is best.", "man said: home door! He is best."),
+        ("the NASA HOME and the HOME XYZ", "the NASA HOME and the HOME XYZ"),  # no words alone
     ],
 )
 def test_emphasis_is_dropped(text: str, expected: str) -> None:

@@ -157,6 +157,12 @@ class CaseRules {
     return begins || isPronoun ? text[0] + best.slice(1) : best;
   }
 
+  /** Returns whether a word in capitals usually has others, and is one subword then. */
+  isWhole(word) {
+    const usual = this.usual(word);
+    return usual !== word.text && this.count(usual) === 1;
+  }
+
   withoutCapitals(text) {
     let before = 0, after = 0;  // subwords
     const edits = [...readWords(text, this.settings)].map((word) => {
@@ -171,13 +177,13 @@ class CaseRules {
   }
 
   withoutEmphasis(text) {
-    if (!this.emphasised.size) return text;
     const clear = [];  // words of runs with one that the vocabulary has in small letters alone
     let run = [], isEmphasised = false;
     const end = () => {
       const whole = run.filter(({text, small}) => this.count(text) >= FEWEST_SPELLED && this.count(small) === 1);
       if (whole.length) clear.push(...run);
-      isEmphasised ||= whole.some(({small}) => this.emphasised.has(small));
+      const isPhrase = run.length > 1 && whole.length > 0 && run.every((word) => this.isWhole(word));
+      isEmphasised ||= isPhrase || whole.some(({small}) => this.emphasised.has(small));
       run = [];
     };
     for (const word of readWords(text, this.settings)) {
