@@ -170,6 +170,7 @@ _WRITTEN = {symbol.split("_")[1] for symbol in SYMBOLS["nllb"].split()} | set(SC
 _CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_]([A-Za-z]{4}))?(?:[-_][A-Za-z]{2})?")
 _PART = r"[A-Za-z]{2,3}(?:[-_][A-Z][a-z]{3})?(?:[-_][A-Z]{2})?"
 _TWO_CODES = re.compile(rf"(?:(.*)[-_ ])??({_PART})(?:[-_]|2|-to-)({_PART})")
+MINE = "my"  # in the names of files seldom Burmese: my-en-de
 _WORDS = re.compile(rf"{_PART}(?![A-Za-z])|[A-Za-z]+")
 _IDENTIFIER = re.compile(r"\w+(?:[-.:/]\w+)*")
 
@@ -208,7 +209,7 @@ def direction_in(name: str) -> tuple[str, str] | None:
         source = named_language(found[2])
         target = named_language(found[3])
         if source and target and source != target:
-            is_clear = len(before) != 2 or not named_language(before)
+            is_clear = len(before) != 2 or before.lower() == MINE or not named_language(before)
             return (source, target) if is_clear else None
     return None
 

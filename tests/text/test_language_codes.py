@@ -123,6 +123,7 @@ def test_names_of_columns_name_a_language_with_its_script(name: str, code: str) 
         ("eng_Latn-deu_Latn", ("en", "de")),
         ("europarl-en-de", ("en", "de")),
         ("en-pt-br", None),
+        ("my-en-de", ("en", "de")),
         ("en-de-fr", None),
         ("en-en", None),
     ],
