@@ -299,7 +299,9 @@ def _fits(shown: Shown, languages: Languages) -> bool:
 def _in_languages(shown: Sequence[Shown], languages: Languages) -> tuple[list[Shown], list[Shown]]:
     """Return the data sets to read in two languages, and those that say others; if all do, the user knows better."""
     fitting = [each for each in shown if _fits(each, languages)]
-    return (fitting, [each for each in shown if not _fits(each, languages)]) if fitting else (list(shown), [])
+    if not fitting:
+        return list(shown), []
+    return fitting, [each for each in shown if not _fits(each, languages)]
 
 
 def _check_codes(wanted: Languages) -> None:

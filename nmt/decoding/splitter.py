@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from operator import attrgetter
 
-from nmt.formats.letter_case import is_in_capitals
+from nmt.formats.letter_case import has_word_in_capitals, is_in_capitals
 from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
 from nmt.formats.terms import Phrase, Span
 from nmt.recipe import Decoding
@@ -22,7 +22,6 @@ from nmt.text.scripts import UNSPACED, has_words, is_wide, joins
 from nmt.text.vocabulary import SPACE_MARK, Vocabulary
 
 ENDS = (tuple(STOPS + WIDE), tuple(",;:–—،؛、，；："))  # sentence and clause punctuation to cut after
-_WORD = re.compile(r"[^\W\d_]{2,}")
 _CLOSING = re.compile(rf"[\s{re.escape(STOPS + WIDE)},;:،؛、，；：)\]}}»”’\"'）」』】]*")
 
 
@@ -83,7 +82,7 @@ class LineSplitter:
 
         They are parts of their own then, and only the translations of those in capitals are in capitals.
         """
-        if not any(map(str.isupper, _WORD.findall(text))):
+        if not has_word_in_capitals(text):
             return []  # at once, like most lines
         if self._how in ("none", "length") or is_in_capitals(text):
             return []

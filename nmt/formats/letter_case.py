@@ -36,7 +36,7 @@ _ENGLISH_I = re.compile(r"(?:(?<=[\s\"“‘(])|^)[Ii](?=['’]\w|,?\s|[,.!?]?$)
 """The pronoun, but not i.e., (i) or a loop's index"""
 _ELISION = re.compile(r"(?<=['’])\w(?=\w)")
 _FINAL = re.compile(r"[.?]\W*$")
-_LONG_WORD = re.compile(rf"[^\W\d_]{{{FEWEST_SPELLED},}}")
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
 _SHARP = "ß\u00ad"
 """What SS may have been in German, with a soft hyphen, which vocabularies drop, so that there are as many characters"""
 _WORD = re.compile(r"[^\W\d_](?:[\w\u0300-\u036f\u00ad]|['’·](?=\w))*")
@@ -186,6 +186,11 @@ def is_in_capitals(text: str, copied: Sequence[Span] = (), fewest: int = FEWEST_
     return sum(map(str.isupper, plain)) >= max(fewest, len(bare) - len(plain))
 
 
+def has_word_in_capitals(text: str) -> bool:
+    """Return whether a text has a word of two letters or more in capitals; few lines have."""
+    return any(map(str.isupper, _LETTERS.findall(text)))
+
+
 def is_in_title_case(text: str, copied: Sequence[Span] = ()) -> bool:
     """Return whether each word of a text begins with a capital, and there are enough words to tell."""
     words = words_in(text, _WORD, copied)
@@ -219,7 +224,7 @@ def without_emphasis(text: str, vocabulary: Speller, language: str = "", copied:
     abbreviations.
     """
     emphasised = listed("emphasised", language)
-    if not any(map(str.isupper, _LONG_WORD.findall(text))):
+    if not has_word_in_capitals(text):
         return text
     clear: list[_Word] = []  # of runs with a word that the vocabulary has in small letters alone
     is_emphasised = False

@@ -51,8 +51,11 @@ class Kept {
       }
     }
     found.sort((one, other) => one[0] - other[0] || other[1] - one[1]);
-    let last = 0;
-    return found.filter(([start, end]) => start >= last && (last = end));
+    const kept = [];
+    for (const span of found) {
+      if (!kept.length || span[0] >= kept.at(-1)[1]) kept.push(span);
+    }
+    return kept;
   }
 
   /** Calls `change` with what of a text is not to keep, and puts what it returns in its place. */

@@ -140,6 +140,7 @@ class LineSplitter {
 
   /** Returns where a line's sentences begin if some of them are in capitals, but not all; else 0 alone. */
   startsAroundCapitals(line, isInCapitals) {
+    if (!/\p{Uppercase}{2}/u.test(line)) return [0];  // at once, like most lines
     if (["none", "length"].includes(this.how) || isInCapitals(line)) return [0];
     const sentences = this.sentences.split(line);
     if (!sentences.some(isInCapitals)) return [0];
