@@ -112,7 +112,7 @@ def find_given(
         return Given(made.recipe, None, run, str(path))
     for file, pairs in made.repeated.items():
         if file.exists():
-            raise UserError(f"{file}: is there already", "rename it; pairs from before are to be written to it")
+            raise UserError(f"{file}: is there already", "rename it; pairs of the earlier training data go into a file of this name")
         with whole_file(file) as stream:
             for pair in pairs:
                 stream.write(json.dumps(pair._asdict(), ensure_ascii=False).encode() + b"\n")

@@ -116,11 +116,11 @@ def _check_name(name: str) -> None:
     path = Path(name)
     if is_address(name):
         hint = f"download it, or name it in a recipe: data: {{train: [{{file: {json.dumps(name)}}}]}}"
-        raise UserError(f"{name}: is an address, and files for which a recipe is written are to be here", hint)
+        raise UserError(f"{name}: is an address, but a recipe is written only for files on this computer", hint)
     if name == "-" or (path.exists() and not path.is_file() and not path.is_dir()):
         raise UserError(f"{name}: is no file, but data is read several times", "write it to a file, and name that")
     if not path.exists():
-        raise UserError(f"{name}: no such file or folder", "name files of pairs that are here, or with their folder")
+        raise UserError(f"{name}: no such file or folder", "check its name, and the folder it is in")
 
 
 def _of_folder(name: str, wanted: Languages) -> list[Shown]:
@@ -138,7 +138,7 @@ def _of_folder(name: str, wanted: Languages) -> list[Shown]:
         found = [_of_file(str(path), wanted) for path in files]
     if lines:
         more = f" and {len(lines) - EXAMPLES:,} more" if len(lines) > EXAMPLES else ""
-        those = f"files of lines ({', '.join(map(str, lines[:EXAMPLES]))}{more}), which are to be named"
+        those = f"files of lines ({', '.join(map(str, lines[:EXAMPLES]))}{more}), which must be named"
         found[0] = found[0]._replace(left_out=", ".join(filter(None, (found[0].left_out, those))))
     return found
 

@@ -140,7 +140,7 @@ def test_files_of_lines_and_hidden_files_in_a_folder_are_not_read_but_the_former
     write("all/.backup/a.en-de.tsv")
     write("all/a.en-de.tsv")
     made = make_recipe(["all"], Path("x.yaml"), ())
-    without = "all/a.en-de.tsv without files of lines (all/x.de, all/x.en), which are to be named"
+    without = "all/a.en-de.tsv without files of lines (all/x.de, all/x.en), which must be named"
     assert made.said == f"all: 240 pairs, en-de by the file's name; {without}"
 
 
@@ -269,7 +269,7 @@ def test_archives_parquet_and_single_translators_files_show_their_languages() ->
             "'data.train=[{file: \"it'\"'\"'s three.tsv\", fields: [1, 2]",
         ),
         (["languages.tsv"], "columns of text: 1 (mt), 2 (en), 3 (de)", "--set data.source=mt --set data.target=en"),
-        (["none.tsv"], "no such file or folder", "name files"),
+        (["none.tsv"], "no such file or folder", "check its name"),
         (["few.en-de.tsv", "y.en-fr.tsv"], "y.en-fr.tsv: is en-fr, and few.en-de.tsv is en-de", "one at a time"),
         (["broken.en-de.csv"], "broken.en-de.csv:3: no row of a .csv begins here", "write a quotation mark"),
     ],
