@@ -109,6 +109,10 @@ def find_given(
     made = _made(names, start, path, overrides, device)
     say(made.said)
     if only_planned:
+        say(f"recipe: {path} would be")
+        for line in made.text.splitlines():
+            if not line.startswith("#"):
+                say(f"  {line}")
         return Given(made.recipe, None, run, str(path))
     for file, pairs in made.repeated.items():
         if file.exists():

@@ -65,11 +65,13 @@ def test_a_gpu_gets_a_larger_model_than_processors(device: str, monkeypatch: pyt
     assert said[1].endswith(" of training on processors")
 
 
-def test_a_plan_writes_nothing_and_has_the_same_recipe() -> None:
-    found, _ = find(TABLE, overrides=["name=mine"], plan=True)
+def test_a_plan_writes_nothing_and_shows_the_same_recipe() -> None:
+    found, said = find(TABLE, overrides=["name=mine"], plan=True)
     assert os.listdir() == [TABLE]
     written, _ = find(TABLE, overrides=["name=mine"])
     assert found.recipe == written.recipe
+    lines = [line for line in RECIPE.read_text().splitlines() if not line.startswith("#")]
+    assert said[1:] == [f"recipe: {RECIPE} would be", *(f"  {line}" for line in lines)]
 
 
 def test_nothing_that_a_person_wrote_is_replaced() -> None:
