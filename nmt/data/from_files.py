@@ -47,6 +47,8 @@ MUCH = 1e6  # target tokens that are enough text for one
 AT_WORK = 0.9  # of the processors' FLOP/s in fp32, by training in bf16 with its scores; in fp32 it is less
 DROPOUT = ((10, 0.0), (20, 0.1), (40, 0.2), (math.inf, 0.3))
 """For how many epochs at most, and with which dropout; half as many of the wider model, which memorises sooner"""
+FORGOTTEN = 2.0  # epochs in which weights decay to 1 / e at the peak rate, whatever the number of pairs
+MOST_DECAY = 0.9
 CAUTIOUS = 0.1  # most dropout of a small model for much text, with which none was tried
 FEW = 50_000  # different sources, for which a smaller model is enough even on a GPU
 GPU_VOCABULARY = 10_000
@@ -109,7 +111,7 @@ def choices(size: Size, base: Recipe, flops: float | None, has_sizes: bool = Fal
         model = [] if has_sizes else _on_gpu(size)
         return [*_vocabulary(size, base, GPU_VOCABULARY), *model, *_set_aside(size)]
     vocabulary = _vocabulary(size, base, base.tokenizer.vocab_size)
-    return [*vocabulary, *_by_time(size, base, flops, has_sizes), *_set_aside(size)]
+    return [*vocabulary, *_by_time(size, base, flops, has_sizes), *_decay(size, base), *_set_aside(size)]
 
 
 def _on_gpu(size: Size) -> Iterator[Choice]:
@@ -126,7 +128,7 @@ def _on_gpu(size: Size) -> Iterator[Choice]:
 
 def _by_time(size: Size, base: Recipe, flops: float, has_sizes: bool) -> Iterator[Choice]:
     """Yield a wider model if there is time and text for it, and dropout if pairs are seen often enough to memorise."""
-    tokens = size.length / SUBWORD + size.pairs  # of all targets, or of the counted ones
+    tokens = _target_tokens(size)
     seen = _seen(base.training, flops / TRAINING_FLOPS[WIDTH])
     is_wider = not has_sizes and seen >= LONG and tokens >= MUCH
     if is_wider:
@@ -141,6 +143,23 @@ def _by_time(size: Size, base: Recipe, flops: float, has_sizes: bool) -> Iterato
         dropout = min(dropout, CAUTIOUS)
     if size.is_all and dropout > base.model.dropout:
         yield Choice("model.dropout", dropout, f"since each pair is seen some {epochs:.0f} times")
+
+
+def _decay(size: Size, base: Recipe) -> Iterator[Choice]:
+    """Yield more weight decay than the default's if there are few pairs (Wang and Aitchison 2024)."""
+    training = base.training
+    if not size.is_all or training.optimizer != "muon" or training.weight_decay is not None:
+        return
+    updates = math.ceil(_target_tokens(size) / training.batch_tokens)  # of an epoch
+    peak = training.learning_rate_scale * (base.model.d_model * training.warmup) ** -0.5
+    decay = min(MOST_DECAY, round(1 / (FORGOTTEN * updates * peak), 1))
+    if decay > training.decay:
+        yield Choice("training.weight_decay", decay, f"since there are only {updates:,} updates in an epoch")
+
+
+def _target_tokens(size: Size) -> float:
+    """Return about how many tokens all targets have, or those that were counted."""
+    return size.length / SUBWORD + size.pairs
 
 
 def _seen(training: Training, tokens_per_second: float) -> float:

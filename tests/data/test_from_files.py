@@ -298,7 +298,7 @@ def test_files_that_do_not_say_enough_are_refused(names: Sequence[str], problem:
     assert hint in caught.value.hint
 
 
-MANY = 100_000_000  # characters, which need no dropout
+MANY = 100_000_000  # characters, which need neither dropout nor more weight decay
 
 
 @pytest.mark.parametrize(
@@ -344,6 +344,27 @@ def test_dropout_suits_how_often_the_pairs_are_trained_on(
     assert found.get("model.dropout") == dropout
     few = choices(size._replace(is_all=False), base, flops)
     assert "model.dropout" not in {choice.key for choice in few}
+
+
+@pytest.mark.parametrize(
+    ("length", "settings", "decay"),
+    [
+        (700_000, [], 0.6),  # 179 updates of 1,024 tokens in an epoch
+        (700_000, ["training.learning_rate_scale=2"], 0.3),
+        (700_000, ["training.batch_tokens=4096"], 0.9),
+        (700_000, ["training.optimizer=adam"], None),
+        (700_000, ["training.weight_decay=0.2"], None),
+        (20_000, [], 0.9),
+        (3_000_000, [], 0.2),
+        (4_000_000, [], None),
+    ],
+)
+def test_weights_decay_in_about_two_epochs(length: int, settings: Sequence[str], decay: float | None) -> None:
+    size = Size(8000, 8000, True, 20_000, length, 90, 0)
+    base = load(ROOT / "recipes/laptop.yaml", ["data.name=x", *settings])
+    found = {choice.key: choice.value for choice in choices(size, base, 1e11)}
+    assert found.get("training.weight_decay") == decay
+    assert "training.weight_decay" not in {choice.key for choice in choices(size._replace(is_all=False), base, 1e11)}
 
 
 @pytest.mark.parametrize(
