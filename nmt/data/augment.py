@@ -1,4 +1,4 @@
-"""Text drawn anew in every epoch, as `data.augment` says: an update's pairs, some of them with changed text.
+"""Text drawn anew in every epoch, as `data.augment` says: an update's pairs, some with changed text or another tree.
 
 What a pair becomes is a pure function of the seed, the epoch and its line. The text of a pair is what its ids decode
 to, since vocabularies keep all text, so nothing is stored and the data is prepared as without it. The plan of an epoch
@@ -14,14 +14,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nmt.data.constituents import Sentence, with_others
 from nmt.data.corpus import ChangedPairs, Corpus, Ids, Rows, concatenate, pair_encoder
 from nmt.data.epochs import Update
 from nmt.data.variants import in_a_row, with_typos, without_final_mark
 from nmt.formats.letter_case import in_capitals, in_title_case
+from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import TargetVocabulary
 
+DONORS = 4  # trees whose constituents may stand in another one
 ROOM = 10  # an update may exceed training.batch_tokens by the tenth part of it
 Subwords = list[list[int]]
 """Ids of both sides of a pair"""
@@ -101,6 +104,8 @@ class Augmenter:
     def _draw(self, place: int, row: int, prepared: Subwords, random: Random) -> _Drawn | None:
         """Draw what a pair of an update becomes, which is `prepared` in a row of the corpus; None if it stays so."""
         shares = self._shares
+        if shares.constituents:
+            return self._exchange(place, row, prepared, random)
         turn, joined, typos, unpunctuated, case = [random.random() for _ in range(5)]  # for all lines the same ones
         changes = list[Callable[[str, str], str]]()
         if unpunctuated < shares.unpunctuated:
@@ -114,14 +119,10 @@ class Augmenter:
         if not (changes or is_joined or has_typos):
             return None
 
-        dataset = int(np.searchsorted(self._firsts, row, side="right")) - 1
+        dataset = self._dataset_of(row)
         in_row = [prepared]
         if is_joined:
-            first = self._firsts[dataset]
-            size = self._firsts[dataset + 1] - first
-            count = 1 + int(3 * random.random())
-            more = [first + int(size * random.random()) for _ in range(count)]
-            in_row += self._prepared(np.array(more))
+            in_row += self._others(dataset, 1 + int(3 * random.random()), random)
         new: Subwords = []
         for number, side in enumerate(self._sides[dataset]):
             texts = [side.decoder.decode(pair[number][len(side.symbols) :]) for pair in in_row]
@@ -135,6 +136,36 @@ class Augmenter:
             else:
                 new.append([*side.symbols, *side.encoder.encode(text)])
         return None if new == prepared else _Drawn(turn, place, new)
+
+    def _exchange(self, place: int, row: int, prepared: Subwords, random: Random) -> _Drawn | None:
+        """Draw what the tree of an update becomes with constituents of others; None if it stays as it is."""
+        turn, changed = [random.random() for _ in range(2)]
+        if changed >= self._shares.constituents:
+            return None
+        dataset = self._dataset_of(row)
+        source, target = self._sides[dataset]
+        assert isinstance(target.decoder, TreeVocabulary)
+        trees = target.decoder
+        own, *others = [
+            Sentence(source.decoder.decode(subwords[len(source.symbols) :]).split(" "), symbols[len(target.symbols) :])
+            for subwords, symbols in [prepared, *self._others(dataset, DONORS, random)]
+        ]
+        words, symbols = with_others(own, others, random, trees)
+        if words == own.words and symbols == own.symbols:
+            return None
+        return _Drawn(
+            turn, place, [[*source.symbols, *source.encoder.encode(" ".join(words))], [*target.symbols, *symbols]]
+        )
+
+    def _dataset_of(self, row: int) -> int:
+        """Return the index of the training set that a row is of."""
+        return int(np.searchsorted(self._firsts, row, side="right")) - 1
+
+    def _others(self, dataset: int, count: int, random: Random) -> list[Subwords]:
+        """Return pairs of a training set that are drawn."""
+        first = self._firsts[dataset]
+        size = self._firsts[dataset + 1] - first
+        return self._prepared(np.array([first + int(size * random.random()) for _ in range(count)]))
 
     def _prepared(self, rows: Rows) -> list[Subwords]:
         """Return the ids of pairs of the corpus."""

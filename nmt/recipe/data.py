@@ -199,8 +199,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Augment(Settings):
-    """Shares of the training pairs, from 0 to 1, whose text is drawn anew in every epoch. URLs, placeholders, tags,
-    names of files and the like, and words with digits stay as they are."""
+    """Shares of the training pairs, from 0 to 1, whose text or tree is drawn anew in every epoch. URLs, placeholders,
+    tags, names of files and the like, and words with digits stay as they are."""
 
     upper: Share = 0.0
     """Both sides in capitals."""
@@ -214,6 +214,9 @@ class Augment(Settings):
     by a neighbouring key. Scripts that are not typed letter by letter have none."""
     joined: Share = 0.0
     """One to three more pairs of the same training set behind a pair, on both sides."""
+    constituents: Share = 0.0
+    """Trees, and only they: some constituents are replaced by some of other trees with the same labels and about as
+    many words (Shi et al. 2021)."""
 
     @model_validator(mode="after")
     def _one_case(self) -> Self:
@@ -289,9 +292,11 @@ class Data(Settings):
 
     @model_validator(mode="after")
     def _fits_the_task(self) -> Self:
-        if self.augment.is_on and self.task.name != "translate":
-            problem = f"augment: is for translators, whose texts it changes (got data.target: {self.target})"
-            raise Refusal(problem, "remove data.augment")
+        for key, share in self.augment:
+            if share > 0 and (key == "constituents") != self.task.has_trees:
+                which = "trees" if key == "constituents" else "translations"
+                problem = f"augment.{key}: is for {which} (got data.target: {self.target})"
+                raise Refusal(problem, f"remove data.augment.{key}")
         for key in ("functional_tags", "traces", "pos_tags"):
             if getattr(self, key) and not self.task.has_trees:
                 problem = f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})"
