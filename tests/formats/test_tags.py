@@ -70,11 +70,25 @@ def test_sentences_end_at_tags_of_blocks(line: str, pieces: list[str]) -> None:
         "<kbd>a\nb</kbd>",
         '<b its:translate="no">x</b>',
         "<svg><g>x</g></svg>",
+        "&brandShortName;",
+        "<kbd>Ctrl</kbd>+<kbd>C</kbd>",
+        "<code>a</code>/<code>b</code><code>c</code>",
     ],
 )
 def test_what_no_one_may_translate_is_copied(copied: str) -> None:
     segment = read_tags(f"The dog {copied} sees")
     assert [segment.text[slice(*span)] for span in segment.kept] == [copied]
+
+
+def test_copies_with_more_than_a_sign_between_them_are_two() -> None:
+    segment = read_tags("Press <kbd>a</kbd>, <kbd>b</kbd>(<kbd>c</kbd>)")
+    assert len(segment.kept) == 3
+
+
+def test_tags_of_phrase_are_around_their_words() -> None:
+    segment = read_tags("The {1>old {b>dog<b}<1} sees {2}.")
+    assert segment.text == "The old dog sees {2}."
+    assert segment.walls == [4, 8, 11, 11]
 
 
 def test_a_placeholder_of_a_url_is_no_tag() -> None:
