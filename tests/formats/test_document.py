@@ -336,6 +336,14 @@ BLOCKS = {
     "$$\nThe cat is here.\n$$": [],
     "(the-label)=\n{: .the-class}\n{% include the cat %}\nimport Cat from 'the/cat'": [],
     "<!-- The cat\nis here. -->": [],
+    "import {\n  The,\n  Cat,\n} from 'the/cat'\n\nThe dog": ["The dog"],
+    "export const cat = {\n  is: 'The cat is here',\n\n  f: () => {},\n}\n\nThe dog": ["The dog"],
+    "{/* The cat\nis here */}\nThe dog": ["The dog"],
+    "<Cat\n  say={() => {\n    say('The cat is here')\n  }}\n/>\nThe dog": ["The dog"],
+    "<Cats all={[\n  {name: 'The cat'},\n]}\n>\nThe dog": ["The dog"],
+    # what is like it, and text
+    "export the cat (and the\ndog) to us": ["export the cat (and the", "dog) to us"],
+    "{The cat is here\n\nThe dog": ["{The cat is here", "The dog"],
 }
 """Texts to translate, by the blocks that have them"""
 
