@@ -83,6 +83,14 @@ TEXTS = [
 ]
 
 
+@pytest.mark.parametrize("text", ["The dog: %s\r\n\r\nThe cat.\r\n", "The dog.\r\nThe cat", "a long\nline.\r\nThe"])
+def test_lines_end_as_they_did(text: str) -> None:
+    string = ProgramString(text, Accelerators([]))
+    assert string.put({part: part.replace("The", "Der") for part in string.texts}) == text.replace("The", "Der")
+    is_windows = text.count("\r") == text.count("\n")
+    assert not (is_windows and any("\r" in part for part in string.texts))
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_spaces_and_lines_stay_where_they_are(text: str) -> None:
     string = ProgramString(text, Accelerators(GTK))
