@@ -92,6 +92,7 @@ _TITLED = re.compile(  # an admonition or a tab with a title
     r"([\s>]*(?:!{3}|\?{3}\+?|={3}[!+]?)[\w -]*\")([^\"]+)(\"\s*)\Z"
     rf"|([\s>]*(?::{{3,}}\s*[a-z][\w-]*|(?:`{{3,}}|:{{3,}})\{{{_ADMONITION}\}}|\.\. {_ADMONITION}::)\s+)"
     r"([^{}\s][^{}]*)()\Z"
+    r"|([\s>]*:{3,}\s*[a-z][\w-]*\[)([^\[\]]+)(\](?:\{[^{}]*\})?\s*)\Z"  # :::note[Title] of Docusaurus
 )
 _ATTRIBUTES = re.compile(r"(?<=\S)\s+\{:?\s*[.#][^{}]*\}\s*\Z")  # of a heading
 _CLOSING_MARK = re.compile(r"(?<=\S)\s+#+\s*\Z")  # of a heading
@@ -507,7 +508,7 @@ def _kept(line: str, body: str, in_block: bool, table: str) -> Piece | None:
         return Piece([line], kind="tables")
     titled = _TITLED.match(line)
     if titled:
-        first, text, tail = titled.group(1, 2, 3) if titled[1] else titled.group(4, 5, 6)
+        first, text, tail = (group for group in titled.groups() if group is not None)
         return Piece([line], text, first, tail=tail)
     has_text = _LETTER.search(_TAG.sub("", body) if "<" in body else body) is not None
     if not has_text or _MARKUP.match(body) or _DEFINITION.match(body):

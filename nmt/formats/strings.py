@@ -124,7 +124,7 @@ def _kept(text: str) -> Counter[str]:
 
 
 def _tags(text: str) -> Iterator[re.Match[str]]:
-    if "<" in text or "&" in text:  # most strings have none
+    if "<" in text or "&" in text or "[" in text:  # most strings have none
         yield from TAGS.finditer(text)
 
 

@@ -302,6 +302,7 @@ BLOCKS = {
     "!!! note\n    The cat.\n\n    Is here.\n\nMore": ["The cat.", "Is here.", "More"],
     '!!! note inline "The title"\n    It is\n\n        make all of it': ["The title", "It is"],
     '=== "The tab"\n\n    The cat.': ["The tab", "The cat."],
+    ":::note[The title]\n:::tip[It]{.x}\n:::": ["The title", "It"],
     ":::note\nThe cat.\n:::\n::: tip The title\n:::": ["The cat.", "The title"],
     "```{note}\nThe cat.\n```\n```{code}\nthe cat is here, all of it\n```": ["The cat."],
     ".. note:: The cat is here.": ["The cat is here."],

@@ -55,6 +55,16 @@ def test_a_source_without_words_has_such_a_target() -> None:
     assert opened(unit.format("")).units[0].is_open
 
 
+def test_a_section_of_characters_stays_one() -> None:
+    unit = "<trans-unit><source><![CDATA[<b>a</b> & b]]></source><target state='new'>{}</target></trans-unit>"
+    file = opened(unit.format(""))
+    (open_unit,) = file.units
+    open_unit.write(["<b>c</b> & d"], review=False)
+    assert "<![CDATA[<b>c</b> & d]]></target>" in file.content().decode()
+    open_unit.write(["]]>"], review=False)
+    assert "]]&gt;</target>" in file.content().decode()
+
+
 @pytest.mark.parametrize("lock", ['m:locked="true"', 'mq:locked="locked"'])
 def test_a_locked_unit_is_none(lock: str) -> None:
     around = " xmlns:m='m' xmlns:mq='mq'"
