@@ -100,8 +100,9 @@ _DEFINITION = re.compile(  # of a link
     r"\[(?!\^)(?P<label>[^\[\]]+)\]:\s*(?:<[^<>]*>|(?=\S*[./#:?=@]\w|[A-Z]{3,}(?:\s|\Z))\S+)"
     r"(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*\Z"
 )
-_MARKUP = re.compile(  # labels, classes and directives, which have a line of their own
-    r"\[![\w-]+\][+-]?\Z|\{[^{}]*\}\Z|\{\{.*\}\}\Z|\{%.*%\}\Z|\([\w:.-]+\)=\Z|\.\. |:{3,}"
+_MARKUP = re.compile(  # labels, classes, directives and times of subtitles, which have a line of their own
+    r"(?:\d+:)?\d\d:\d\d[.,]\d{3} --> "
+    r"|\[![\w-]+\][+-]?\Z|\{[^{}]*\}\Z|\{\{.*\}\}\Z|\{%.*%\}\Z|\([\w:.-]+\)=\Z|\.\. |:{3,}"
     r"|(?:!{3}|\?{3}\+?)\s*[\w-]+(?:\s+(?:inline|end))*\Z"
 )
 _PROMPT = re.compile(r"\$ (?!\d)")

@@ -163,7 +163,9 @@ class ProgramString:
     @property
     def has_message(self) -> bool:
         """Whether it has a message of ICU, which is copied with the texts inside."""
-        return any(MESSAGE.match(each) for each in placeholders(self.body))
+        tags = offsets_in(Span(*tag.span()) for tag in _tags(self.body))  # some have such a message as an attribute
+        spans = PLACEHOLDERS.spans(self.body, linked=False)
+        return any(MESSAGE.match(span.text_in(self.body)) and span.start not in tags for span in spans)
 
     def used(self, translations: Mapping[str, str]) -> Sequence[str]:
         """Return those of `texts` whose translations the string is made of."""

@@ -337,6 +337,10 @@ BLOCKS = {
     "$$\nThe cat is here.\n$$": [],
     "(the-label)=\n{: .the-class}\n{% include the cat %}\nimport Cat from 'the/cat'": [],
     "<!-- The cat\nis here. -->": [],
+    "1\n00:00:01,000 --> 00:00:02,000 X1:10 X2:20 Y1:30 Y2:40\n<i>- Where is the cat?</i>\n- Here.\n": [
+        "<i>- Where is the cat?</i>",
+        "Here.",
+    ],
     "import {\n  The,\n  Cat,\n} from 'the/cat'\n\nThe dog": ["The dog"],
     "export const cat = {\n  is: 'The cat is here',\n\n  f: () => {},\n}\n\nThe dog": ["The dog"],
     "{/* The cat\nis here */}\nThe dog": ["The dog"],

@@ -142,6 +142,12 @@ def test_what_ends_a_string_stands_in_no_copied_element() -> None:
     assert string.dressed("Jetzt <kbd>F1</kbd>") == "Jetzt <kbd>F1</kbd>."
 
 
+def test_a_message_in_an_attribute_is_none_of_the_text() -> None:
+    message = "{n, select, a {dog} other {cat}}"
+    assert ProgramString(f"A {message}", Accelerators([])).has_message
+    assert not ProgramString(f'A <x id="ICU" equiv-text="{message}"/>', Accelerators([])).has_message
+
+
 def test_a_model_sees_no_special_space_between_words_beside_a_wide_gap() -> None:
     segment = read_string("Run\u00a0five km  name")
     assert segment.pieces == ["Run five km", "name"]

@@ -136,6 +136,10 @@ EXAMPLES = {
     "Drupal, LibreOffice": ["%title", "%site_name", "%PRODUCTNAME", "%user", "%arg"],
     "Apple": ["%#@dogs@", "%1$#@dogs@"],
     "Boost": ["%|1$d|", "%|-5|"],
+    "subtitles": [
+        *(r"{\an8}", "<00:01.500>", "00:00:01,000 --> 00:00:02,500"),
+        "00:01.000 --> 00:02.000 align:start position:10%",
+    ],
     "variable": ["$name", "$t(key)", "$(HOME)", "$HOME"],
     "React": ["<0>", "</0>", "<1/>", "<2 />"],
     "ERB, EJS": ["<%= x %>", "<% if a %>", "<%- user.name -%>"],
