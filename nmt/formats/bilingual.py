@@ -26,7 +26,7 @@ from nmt.text.language_codes import Language
 
 FORMATS = {".po": PoFile, ".mo": MoFile, ".xlf": XliffFile, ".tmx": TmxFile, ".ts": TsFile, ".xml": AndroidFile}
 """By the kinds of files"""
-READING = 2  # version of `BilingualFile.pairs`: data prepared with another one is prepared anew
+READING = 3  # version of `BilingualFile.pairs`: data prepared with another one is prepared anew
 
 
 def check_toolkit(path: Path) -> None:

@@ -70,10 +70,12 @@ def compare(source: str, output: str, asked: str = "") -> Changes:
 def is_garbled(source: str, output: str) -> bool:
     """Return whether an output is no translation.
 
-    It is none if it has a word too often, or a word of letters of two alphabets or of repeated syllables. Too often is
-    at least three times, and at least three more than the source has any word; two more are enough for a word that is a
-    quarter of the output.
+    It is none if it has a word too often, or a word of letters of two alphabets or of repeated syllables, or bytes that
+    spell no character, for which U+FFFD stands. Too often is at least three times, and at least three more than the
+    source has any word; two more are enough for a word that is a quarter of the output.
     """
+    if output.count("\ufffd") > source.count("\ufffd"):
+        return True
     here = _WORD.findall(source)
     there = _WORD.findall(output)
     often = max(Counter(map(str.casefold, here)).values(), default=0)

@@ -21,10 +21,14 @@ _NAME = r"[^\W\d][\w:.-]*|\d{1,3}"  # <0> is of React
 TAGS = re.compile(
     rf"<({_CODE})\b{_ATTRIBUTES}(?<!/)>(?:(?!<\1\b).)*?</\1\s*>|<(?P<slash>/?)(?P<name>{_NAME}){_ATTRIBUTES}/?>"
     r"|(?P<pair><!\[CDATA\[|\]\]>)|<!--(?:(?!<!--).)*?-->|<\?[^<>]*>|<![A-Z\[][^<>]*>"
+    r"|\{(?P<opened>\w{1,6})>|<(?P<closed>\w{1,6})\}"  # {1>words<1} is of Phrase
+    r"|\[(?P<code>[A-Za-z][\w-]{0,30})(?:(?:[ =][^\[\]<>]{0,400})?\](?=.{0,2000}?\[/[A-Za-z])"  # [b]words[/b] of BBCode
+    r"|(?: [\w-]{1,30}=(?:\"[^\"\[\]]{0,400}\"|'[^'\[\]]{0,400}')){1,20} ?/?\])"  # [gallery ids="1"] of WordPress
+    r"|\[/(?P<end>[A-Za-z][\w-]{0,30})\]"
     r"|(?P<entity>&(?:\#\d{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});)",
     re.DOTALL,
 )
-"""Pattern for tags and entities of HTML and XML"""
+"""Pattern for tags and entities of HTML and XML, and for tags of Phrase, BBCode and WordPress"""
 _COPIED = re.compile(  # tags of elements that are copied whole; xliff:g is of Android
     r"<(?:code|kbd|samp|pre|tt|var|svg|math|xliff:g)\b"
     r"|<[^>]*\s(?:(?:\w+:)?translate=[\"']?no\b|class=[\"']?[^\"'>]*\bnotranslate\b)"
@@ -33,7 +37,7 @@ _COPIED = re.compile(  # tags of elements that are copied whole; xliff:g is of A
 )
 _BLOCK = re.compile(  # elements of HTML that part words even without a space, and end sentences
     r"br|hr|p|div|li|[uod]l|d[td]|t[dhr]|table|thead|tbody|tfoot|caption|h[1-6]|blockquote|section|article|aside|nav"
-    r"|header|footer|main|option|select|form|fieldset|legend|figure|figcaption|summary|details|title|body|html|head"
+    r"|header|footer|main|address|dialog|menu|noscript|label|button|textarea|optgroup|option|select|form|fieldset|legend|figure|figcaption|summary|details|title|body|html|head"
 )
 _ENDING = re.compile(  # tags of XLIFF and TMX that do: a segment of its own, a line break
     r"<mrk\b[^>]*\smtype=[\"']seg\b|<(?:x|ph)\b[^>]*\s(?:c?type=[\"'](?:x-)?(?:lb|br)[\"']|id=[\"']LINE_BREAK)",
@@ -176,12 +180,13 @@ def tokens_of(line: str) -> Iterator[Token]:
 
 
 def _entity(raw: str) -> Token:
-    """Return the token of an entity: text, or a code if it is a plain space or a tab."""
+    """Return the token of an entity: text, or a code if it is a plain space or a tab; &brandShortName; is copied."""
     sign = one_line(html.unescape(raw))
+    if sign == raw:
+        return Token("copy", raw)
     if sign in (" ", "\t"):
         return Token("alone", raw, [(sign, raw)], parts=True)
-    signs = [(sign, raw)] if sign != raw else plain(raw)
-    return Token("text", raw, signs)
+    return Token("text", raw, [(sign, raw)])
 
 
 def _code(raw: str, name: str, is_closing: bool) -> Token:
@@ -222,6 +227,11 @@ class Elements:
         raw = found[0]
         if found["entity"]:
             return _entity(raw), found.end()
+        opened = found["opened"] or found["code"]
+        closed = found["closed"] or found["end"]
+        if opened or closed:
+            kind_of_half: Kind = "open" if opened else "close"
+            return Token(kind_of_half, raw, name=f"[{opened or closed}"), found.end()
         if self._is_of_url(found):
             return Token("text", raw, plain(raw)), found.end()
         if _COPIED.match(raw):

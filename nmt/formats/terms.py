@@ -55,6 +55,13 @@ _OPTIONS = r"(?:[#0+']|-(?=[\d*]))*(?:\d{1,3}|\*)?(?:\.(?:\d{1,3}|\*)?)?"
 _LENGTH = r"(?:hh?|ll?|[qjztLw]|I64|I32)?"
 _NO_LETTER = r"(?![^\W\d_])"
 
+_NAME = (  # of a placeholder such as %title; after a letter of printf, only names that are usual: %s stands in "%sread"
+    r"(?:(?!ll?[du]|[zhjtq]+[du])[abe-nqrtvwyz][a-z\d_]{2,60}"
+    r"|(?:co(?:de|lou?r|lumn|mmand|mment|ntent|ntext|unt|untry)|current|da(?:te|y)|d(?:escription|ir|irectory|omain)"
+    r"|o(?:bject|ption|rder|wner)|pa(?:ge|th)|percent|p(?:lugin|roduct|rofile|roject)|ser(?:ver|vice)|si(?:te|ze)"
+    r"|source|stat(?:e|us)|subject|u(?:id|rl|ser|sername))(?:_[a-z\d_]{1,40})?)"
+)
+
 FORMATS = {
     "URL": rf"(?<![A-Za-z\d]){_SCHEME}(?:{_IN_URL})*(?:{_END})",
     "URL beside spaces": rf"(?<![^\s(<\"']){_SCHEME}(?:{_IN_URL}|{_WORD})*(?:{_END}|{_WORD})",
@@ -70,6 +77,12 @@ FORMATS = {
     "date": rf"(?<![\d%])%(?:[EO_^]|-(?=[dmHIMSjekl]))?[A-Za-z]{_NO_LETTER}",  # strftime
     "Qt, KDE": r"(?<![\d%])%(?:L\d\d?|[1-9])%?(?![\d%]|[.,]\d)",
     "Windows, Symfony": r"(?<![\w%])%[A-Za-z_]\w{0,60}(?:[.\-]\w{1,60}){0,5}%(?![\w%])",
+    "Drupal": r"(?<![A-Za-z\d_.+\-@/%$#])@[A-Za-z][A-Za-z\d_]{1,60}(?:[/\-][A-Za-z\d_]{1,60}){0,3}",  # also @user, @a/b
+    "Drupal, LibreOffice": rf"(?<![\w%])(?<!(?<![%$])\d\s)%(?:[A-Z][A-Z\d_]{{2,60}}|{_NAME})(?![\w%])",
+    "Apple": r"%(?:\d{1,2}\$)?#@\w{1,60}@",  # of a .stringsdict; %arg is of a string catalog
+    "Boost": r"%\|[^|%\s]{1,20}\|",
+    "subtitles": r"\{\\[a-z\d][^{}\n]{0,80}\}|(?:\d{1,3}:)?\d\d:\d\d[.,]\d{3} --> (?:\d{1,3}:)?\d\d:\d\d[.,]\d{3}"
+    r"(?: [A-Za-z]\w{0,20}:[\w.,%\-]{0,30}[\w%]){0,9}|<(?:\d{1,3}:)?\d\d:\d\d\.\d{3}>",
     "variable": r"(?<![\w$])\$(?:[A-Za-z_]\w{0,60}(?:\([^()\n]{1,200}\))?|\(\w{1,60}\))",  # $t(key) is of i18next
     "React": r"</?\d{1,3} ?/?>",
     "ERB, EJS": r"<%[^<>\n]{1,200}%>",

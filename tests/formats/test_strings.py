@@ -83,6 +83,14 @@ TEXTS = [
 ]
 
 
+@pytest.mark.parametrize("text", ["The dog: %s\r\n\r\nThe cat.\r\n", "The dog.\r\nThe cat", "a long\nline.\r\nThe"])
+def test_lines_end_as_they_did(text: str) -> None:
+    string = ProgramString(text, Accelerators([]))
+    assert string.put({part: part.replace("The", "Der") for part in string.texts}) == text.replace("The", "Der")
+    is_windows = text.count("\r") == text.count("\n")
+    assert not (is_windows and any("\r" in part for part in string.texts))
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_spaces_and_lines_stay_where_they_are(text: str) -> None:
     string = ProgramString(text, Accelerators(GTK))
@@ -132,6 +140,12 @@ def test_lines_at_whose_end_a_sentence_ends_stay_lines(text: str, texts: list[st
 def test_what_ends_a_string_stands_in_no_copied_element() -> None:
     string = ProgramString("Press <kbd>F1</kbd> now.", Accelerators([]))
     assert string.dressed("Jetzt <kbd>F1</kbd>") == "Jetzt <kbd>F1</kbd>."
+
+
+def test_a_message_in_an_attribute_is_none_of_the_text() -> None:
+    message = "{n, select, a {dog} other {cat}}"
+    assert ProgramString(f"A {message}", Accelerators([])).has_message
+    assert not ProgramString(f'A <x id="ICU" equiv-text="{message}"/>', Accelerators([])).has_message
 
 
 def test_a_model_sees_no_special_space_between_words_beside_a_wide_gap() -> None:
