@@ -37,7 +37,8 @@ _COPIED = re.compile(  # tags of elements that are copied whole; xliff:g is of A
 )
 _BLOCK = re.compile(  # elements of HTML that part words even without a space, and end sentences
     r"br|hr|p|div|li|[uod]l|d[td]|t[dhr]|table|thead|tbody|tfoot|caption|h[1-6]|blockquote|section|article|aside|nav"
-    r"|header|footer|main|address|dialog|menu|noscript|label|button|textarea|optgroup|option|select|form|fieldset|legend|figure|figcaption|summary|details|title|body|html|head"
+    r"|header|footer|main|address|dialog|menu|noscript|label|button|textarea|optgroup|option|select"
+    r"|form|fieldset|legend|figure|figcaption|summary|details|title|body|html|head"
 )
 _ENDING = re.compile(  # tags of XLIFF and TMX that do: a segment of its own, a line break
     r"<mrk\b[^>]*\smtype=[\"']seg\b|<(?:x|ph)\b[^>]*\s(?:c?type=[\"'](?:x-)?(?:lb|br)[\"']|id=[\"']LINE_BREAK)",
