@@ -5,24 +5,30 @@ Of the latter there is more: without it, small models forget within a hundred up
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmt.data.corpus import Corpus, Ids, Rows
+from nmt.data.corpus import Chunk, Corpus, Ids, Rows, pair_encoder
 from nmt.data.data_report import read_report
 from nmt.data.directions import dataset_direction
 from nmt.data.from_files import Choice, Made, agreed_languages, count_pairs, given_by, loaded, mark_of, section, written
-from nmt.data.pairs import Pair, input_files
+from nmt.data.pairs import Pair, input_files, read_pairs
+from nmt.data.prepare import CHUNK, CHUNK_TEXT, clean_pairs, reasons_of, sources_of
 from nmt.data.shown import Shown, are_like, look_at
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.recipe.addresses import is_address
 from nmt.system.errors import UserError
 from nmt.text.language_codes import UNKNOWN_LANGUAGES
+from nmt.text.lines import in_groups
+from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import TargetVocabulary
 
 BASE = "finetune"
@@ -42,18 +48,29 @@ class Start(NamedTuple):
     name: str
     """As training.init_from names it"""
     recipe: Recipe
+    tokenizer: Tokenizer
     prepared: Path | None
     """Folder of the data that it was trained on, if that is here"""
+
+    @property
+    def data(self) -> Data:
+        """The data section of its recipe, with relative names as seen from here: it may be trained elsewhere."""
+        data = self.recipe.data
+        if self.prepared is None:
+            return data
+        trained_in = self.prepared.parent.parent
+        return data.model_copy(update={"root": str(trained_in / data.path(""))})
 
 
 def make_corrections(files: Sequence[str], start: Start, path: Path, overrides: Sequence[str]) -> Made:
     """Return the recipe for corrections in files and folders of pairs, to be written to `path`.
 
     The files tell the languages of a start that does not name them. Raise UserError if they are of other languages,
-    hold no pairs, or do not show which texts they hold, or if nothing tells the development set of the start.
+    hold no pair that can be learned, or do not show which texts they hold, or if the development set of the start is
+    not here.
     """
     given = given_by(overrides)
-    data = start.recipe.data
+    data = start.data
     languages = (data.source, data.target)
     by = f"as {start.name}"
     if languages == UNKNOWN_LANGUAGES:
@@ -88,10 +105,10 @@ def make_corrections(files: Sequence[str], start: Start, path: Path, overrides: 
             "data.train", corrections + sets, f"and {BESIDE:g} times as many that {start.name} was trained on"
         )
         for split in ("valid", "test"):
-            made.append(Choice(f"data.{split}", _split(start, split), f"as {start.name}"))
+            if split not in section(given, "data"):
+                made.append(Choice(f"data.{split}", _split(start, split), f"as {start.name}"))
     elif "valid" not in section(given, "data"):
-        problem = f"{start.name}: the development set of its training, which guards what it has learned, is not here"
-        raise UserError(problem, "run this where it was trained, or name one: --set 'data.valid=[{file: dev.tsv}]'")
+        raise _not_here(start, "valid")
     memory = [_remembered(each, data) for each in (*data.train, *data.memory) if _is_here(each, data)]
     if memory:
         made.append(Choice("data.memory", memory, f"so that {start.name} forgets no string"))
@@ -103,6 +120,8 @@ def make_corrections(files: Sequence[str], start: Start, path: Path, overrides: 
     ]
     made.insert(0, Choice("extends", BASE))
     recipe = loaded(BASE, made[1:], given, overrides)
+    name = files[0] if len(files) == 1 else "data.train"
+    _check_learnable(recipe.data, len(corrections), name, start.tokenizer)
     said = f"{' '.join(files)}: {size.described} to learn, into {start.name}"
     return Made(written(mark_of(files, start.name), path, made, overrides), recipe, said, repeated)
 
@@ -116,6 +135,35 @@ def _check_languages(shown: Sequence[Shown], start: Start) -> None:
             problem = f"{each.name}: is {'-'.join(each.languages)} {each.by}, and {start.name} translates"
             listed = ", ".join(map("-".join, directions))
             raise UserError(f"{problem} {listed}", "name corrections of its languages")
+
+
+def _not_here(start: Start, split: str, name: str = "") -> UserError:
+    """Return the error for a development or test set of the start that is not here, or for its file `name`."""
+    kind = {"valid": "development set", "test": "test set"}[split]
+    guarding = ", which guards what it has learned," if split == "valid" else ""
+    problem = f"{start.name}: the {kind} of its training{guarding} is not here"
+    if name:
+        problem += f": {name}"
+    return UserError(problem, f"run this where it was trained, or name one: --set 'data.{split}=[{{file: pairs.tsv}}]'")
+
+
+def _check_learnable(data: Data, count: int, name: str, tokenizer: Tokenizer) -> None:
+    """Raise UserError if training would use no pair of the first `count` training sets, the corrections in `name`."""
+    scored = list[Pair]()
+    if data.overlap == "drop":
+        for dataset in filter(partial(_is_here, data=data), (*data.valid, *data.test)):
+            scored += clean_pairs(read_pairs(dataset, data.of(dataset)))
+    encoder = replace(pair_encoder(data, "train", tokenizer), held_out=sources_of(scored, data))
+    counts = Counter[str]()
+    for index, dataset in enumerate(data.train[:count]):
+        for group in in_groups(clean_pairs(read_pairs(dataset, data.of(dataset))), CHUNK, CHUNK_TEXT):
+            encoded = encoder.encode(Chunk(index, 1, group, np.zeros(len(group), np.bool_)))
+            if len(encoded.lines):
+                return
+            counts["read"] += encoded.read
+            counts += encoded.counts
+    problem = f"{name}: none of {counts['read']:,} pairs can be learned: {reasons_of(counts)}"
+    raise UserError(problem, "name other corrections; what valid and test score is not learned")
 
 
 def _before(start: Start) -> dict[tuple[str, ...], list[Pair]]:
@@ -146,10 +194,13 @@ def _texts(vocabulary: TargetVocabulary, ids: Rows, lengths: Ids, first: int) ->
 def _split(start: Start, split: str) -> list[dict[str, Any]]:
     """Return the data sets of valid or test; what the start took from its training pairs is a file in its data."""
     assert start.prepared is not None
-    data = start.recipe.data
+    data = start.data
     found = []
     for each in data.splits[split]:
         if each.take is None:
+            missing = _missing(each, data)
+            if missing:
+                raise _not_here(start, split, missing)
             found.append(dict(_elsewhere(each, data)))
             continue
         languages = data.of(each).languages
@@ -166,6 +217,16 @@ def _elsewhere(dataset: Dataset, data: Data) -> Iterator[tuple[str, Any]]:
     for key, value in dataset.model_dump(mode="json", exclude_defaults=True).items():
         is_file = key in ("source", "target", "file") and not is_address(value)
         yield key, str(data.path(value)) if is_file else value
+
+
+def _missing(dataset: Dataset, data: Data) -> str:
+    """Return a file that a data set names and that is not there; nothing if all are, or if they are to be fetched."""
+    name = dataset.file or dataset.source
+    if name is None or is_address(name):
+        return ""
+    with suppress(UserError):
+        return next((str(path) for path in input_files(dataset, data) if not path.is_file()), "")
+    return str(data.path(name))
 
 
 def _is_here(dataset: Dataset, data: Data) -> bool:
