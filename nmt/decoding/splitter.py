@@ -57,22 +57,21 @@ class LineSplitter:
         self._sentences = SentenceSplitter(language)
 
     def split(
-        self, text: str, phrases: Sequence[Phrase] = (), ends: Sequence[int] = (), has_codes: bool = False
+        self, text: str, phrases: Sequence[Phrase] = (), ends: Sequence[int] = (), copies_numbers: bool = False
     ) -> list[Source]:
         """Encode a line in parts, none of which begins or ends inside one of `phrases`, or goes on behind an offset in
         `ends`, where its format ends a sentence.
 
         What no part has stays as it is: spaces between them and at the ends of the line, text to keep that is longer
-        than a part, and what has no letters or digits but in text to keep. In a line that `has_codes`, digits alone
-        stay, too: a model that is asked for a number in a cell of a table invents words for it. Numbers and caps of the
-        parts are set later. Raise UserError if the line is too long and must not be split.
+        than a part, and what has no letters or digits but in text to keep; if it `copies_numbers`, no letters. Numbers
+        and caps of the parts are set later. Raise UserError if the line is too long and must not be split.
         """
         text = clean(text)
         language = self._source.language(text.lstrip())  # a symbol for the target language that was typed, or ""
         start = len(text) - len(text.lstrip())
         parts = list[Source]()
         for span in self._stretches(text, start + len(language), phrases, ends):
-            if language or _has_words(text, span, phrases, has_codes):  # a typed symbol must not stay in the line
+            if language or _has_words(text, span, phrases, copies_numbers):  # a typed symbol must not stay in the line
                 parts += self._split(span.text_in(text), span.start, phrases)
         symbols = self._symbols
         if language:

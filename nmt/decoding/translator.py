@@ -30,7 +30,7 @@ from nmt.formats.letter_case import (
     title_case,
     without_capitals,
 )
-from nmt.formats.numbers import Changes, compare
+from nmt.formats.numbers import ALONE, Changes, compare
 from nmt.formats.segments import Segment, read_line, with_spaces_of
 from nmt.formats.sentences import TrainedLengths
 from nmt.formats.terms import MESSAGE, Phrase, Span, Term, Terms, beyond, find_copies, missing
@@ -317,7 +317,9 @@ class Translator(Pipeline[Translation]):
             parts = self._with_prefix(usual, splitter)
             phrases = beyond(terms.phrases(request.prefix), phrases)
         else:
-            parts = splitter.split(usual.text, phrases, sorted({*ends, *bounds}), has_walls)
+            # A model has seldom seen a number alone, in a cell or a line, and invents words for it.
+            copies_numbers = has_walls or (self.decoding.keep and ALONE.fullmatch(request.text) is not None)
+            parts = splitter.split(usual.text, phrases, sorted({*ends, *bounds}), copies_numbers)
         return [self._prepared(part, first, phrases, has_walls) for part in parts]
 
     def _as_usual(self, request: Request, kept: Sequence[Span], ends: Sequence[int]) -> Request:

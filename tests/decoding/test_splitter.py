@@ -214,7 +214,7 @@ def test_what_has_no_words_is_copied_and_so_are_numbers_beside_codes(line: str) 
     splitter = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE)
     has_digits = re.search(r"\d", line) is not None
     assert bool(splitter.split(line, kept)) == has_digits
-    assert splitter.split(line, kept, has_codes=True) == []
+    assert splitter.split(line, kept, copies_numbers=True) == []
     assert joined(line, [], [])[0] == line
 
 

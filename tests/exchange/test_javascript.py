@@ -114,6 +114,15 @@ def test_page_translates_capitals_in_small_letters(tmp_path):
     assert [answer["output"]["text"] for answer in answers[-2:]] == [result.texts[0] for result in results[-2:]]
 
 
+@pytest.mark.parametrize("line", ["2024", " 12:30 ", "1,234.5", "(50%)", "2024-11-30", "٣٤", "https://x.org", "%s"])
+def test_page_copies_a_line_without_words_as_nmt_does(tmp_path, line):
+    bundle = bundle_of(tmp_path / "bundle", decoding=Decoding(max_extra=9, beam=1))
+    (result,) = nmt.load(bundle.path).stream([line])
+    assert (result.pairs, result.texts) == ([], [line])
+    parts, *_ = translated(bundle, {"kind": "lines", "number": 1, "lines": [line], "direction": 0, "terms": []})
+    assert parts["parts"] == [[]]
+
+
 def test_page_writes_the_sentences_in_capitals_that_are_so(tmp_path):
     bundle = bundle_of(tmp_path / "bundle", **VARIANTS[3])
     rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)

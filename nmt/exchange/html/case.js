@@ -68,6 +68,13 @@ class Kept {
     return found + change(text.slice(last));
   }
 
+  /** Returns what of a text is not to keep, with spaces between. */
+  bare(text) {
+    let found = "";
+    this.outside(text, (part) => found += `${part} `);
+    return found;
+  }
+
   /** Returns the words outside of what is to keep that touch at most tags, as `matchAll` does. */
   words(text) {
     const taken = this.spans(text).map(([start, end]) => {
@@ -80,8 +87,7 @@ class Kept {
 }
 
 function isInCapitals(text, kept) {
-  let bare = "";
-  kept.outside(text, (part) => bare += `${part} `);
+  const bare = kept.bare(text);
   const plain = bare.replace(new RegExp(MIXED, "gu"), "");
   const capitals = (plain.match(/\p{Uppercase}/gu) ?? []).length;
   return !/(?![ßªº])\p{Lowercase}/u.test(plain) && capitals >= Math.max(FEWEST_LETTERS, bare.length - plain.length);

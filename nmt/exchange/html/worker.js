@@ -17,8 +17,9 @@ class Translator {
     return found;
   }
 
-  /** Splits a line into parts {text, start, ids, style}. */
+  /** Splits a line into parts {text, start, ids, style}; one without words, beside what is to keep, has none. */
   split(line, direction) {
+    if (NUMBER_ALONE.test(line) || !HAS_WORDS.test(this.kept.bare(line))) return [];
     const {source, languages: [language]} = this.values.directions[direction];
     const settings = {language, kept: this.kept, ...this.values.sentences[source]};
     const splitter = this.splitters[direction];
