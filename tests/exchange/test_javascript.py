@@ -123,6 +123,17 @@ def test_page_copies_a_line_without_words_as_nmt_does(tmp_path, line):
     assert parts["parts"] == [[]]
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_page_translates_what_nmt_does(keep, tmp_path):
+    decoding = Decoding(max_extra=9, beam=1, keep=keep)
+    bundle = bundle_of(tmp_path / "bundle", decoding=decoding)
+    lines = ["1st", "MP3", "<br>", "F5", "config.ini", "[b]", "2024", "%s", "@count", "5 km", "3 x 4", "12:30 h", "C++"]
+    lines += ["THE TREE! %s. 12", "--all", "&amp;", "!link", ":name", "{1>", "$5", "½", "(1) 2"]
+    parts, *_ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
+    found = [[part["ids"] for part in of_line] for of_line in parts["parts"]]
+    assert found == [[ids for ids, _ in result.pairs] for result in nmt.load(bundle.path).stream(lines)]
+
+
 def test_page_writes_the_sentences_in_capitals_that_are_so(tmp_path):
     bundle = bundle_of(tmp_path / "bundle", **VARIANTS[3])
     rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
