@@ -117,8 +117,10 @@ def _kept(text: str) -> Counter[str]:
 
     That is placeholders and tags, and signs of unknown placeholders, since each program may have its own.
     """
-    found = Counter(placeholders(text))
-    found.update(tag[0] for tag in _tags(text) if not tag["entity"])
+    tags = [Span(*tag.span()) for tag in _tags(text) if not tag["entity"]]
+    in_brackets = [tag for tag in tags if text[tag.start] == "["]  # no URL goes on behind them: [url=https://x.org]the
+    found = Counter(span.text_in(text) for span in PLACEHOLDERS.spans(text, in_brackets, linked=False))
+    found.update(tag.text_in(text) for tag in tags if text[tag.start] != "[")
     found.update(SIGNS.findall(text))
     return found
 
