@@ -306,7 +306,7 @@ def _is_paired(line: str) -> bool:
 def _without_tags_behind(text: str) -> tuple[str, str]:
     """Return a text without the tags and spaces at its end, and these."""
     at = len(text)
-    if "<" in text:
+    if "<" in text or "[" in text:
         for token in reversed([*tokens_of(text)]):
             if token.kind in ("text", "copy"):
                 break
