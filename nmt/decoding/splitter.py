@@ -63,8 +63,9 @@ class LineSplitter:
         `ends`, where its format ends a sentence.
 
         What no part has stays as it is: spaces between them and at the ends of the line, text to keep that is longer
-        than a part, and what has no letters or digits but in text to keep; if it `copies_numbers`, no letters. Numbers
-        and caps of the parts are set later. Raise UserError if the line is too long and must not be split.
+        than a part, and what has no letters or digits but in text to keep; if it `copies_numbers`, no letters
+        or digits of other scripts. Numbers and caps of the parts are set later. Raise UserError if the line is too long
+        and must not be split.
         """
         text = clean(text)
         language = self._source.language(text.lstrip())  # a symbol for the target language that was typed, or ""
@@ -234,14 +235,19 @@ def _is_inside(at: int, phrases: Sequence[Phrase]) -> bool:
 
 
 def _has_words(text: str, span: Span, phrases: Sequence[Phrase], of_letters: bool) -> bool:
-    """Return whether a span of a line has a term or, outside of text to keep, letters or digits; or letters alone."""
+    """Return whether a span of a line has a term or, outside of text to keep, letters or digits.
+
+    If only `of_letters`, the digits 0 to 9 do not count, which stay in every language; ٣ does.
+    """
     first, last = (bisect_left(phrases, at, key=attrgetter("start")) for at in span)
     own = phrases[first:last]
     if not all(phrase.kept for phrase in own):
         return True
     kept = offsets_in(phrase.span for phrase in own)
     free = (text[at] for at in range(*span) if at not in kept)
-    return any(map(str.isalpha if of_letters else str.isalnum, free))
+    if of_letters:
+        return any(each.isalpha() or (each.isdecimal() and not each.isascii()) for each in free)
+    return any(map(str.isalnum, free))
 
 
 def clean(text: str) -> str:

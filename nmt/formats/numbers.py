@@ -21,8 +21,8 @@ _TOKEN = re.compile(  # a number, or a name with digits
     r"(?<![^\W_])(?:\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?(?![^\W_])"  # 1 000
     r"|[^\W_]*\d[^\W_]*(?:[.,][^\W_]*\d[^\W_]*)*)"  # 1,000.5, 3.11 and i386; hyphens, colons and slashes part two
 )
-ALONE = re.compile(r"\s*[^\w\s]{0,4}\d[\d.,:/'’+\-]*[^\w\s]{0,4}\s*")
-"""Pattern for a text that is a number, such as 12:30 or 50%"""
+ALONE = re.compile(r"\s*[^\w\s]{0,4}[0-9][0-9.,:/'’+\-]*[^\w\s]{0,4}\s*")
+"""Pattern for a text that is a number, such as 12:30 or 50%, in the digits that all languages have"""
 _THOUSANDS = re.compile(r"\d{1,3}([., '’])\d{3}(?:\1\d{3})*(?:(?!\1)[.,]\d+)?")
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th|[aeo]|er|re|ème)?")
 _LOOP = re.compile(r"(?<!\S)((?:\S++ ){1,8}?)\1\1+|(\S{1,8}?)\2\2+")  # of words, or of characters

@@ -117,8 +117,10 @@ def _kept(text: str) -> Counter[str]:
 
     That is placeholders and tags, and signs of unknown placeholders, since each program may have its own.
     """
-    found = Counter(placeholders(text))
-    found.update(tag[0] for tag in _tags(text) if not tag["entity"])
+    tags = [Span(*tag.span()) for tag in _tags(text) if not tag["entity"]]
+    in_brackets = [tag for tag in tags if text[tag.start] == "["]  # no URL goes on behind them: [url=https://x.org]the
+    found = Counter(span.text_in(text) for span in PLACEHOLDERS.spans(text, in_brackets, linked=False))
+    found.update(tag.text_in(text) for tag in tags if text[tag.start] != "[")
     found.update(SIGNS.findall(text))
     return found
 
@@ -304,7 +306,7 @@ def _is_paired(line: str) -> bool:
 def _without_tags_behind(text: str) -> tuple[str, str]:
     """Return a text without the tags and spaces at its end, and these."""
     at = len(text)
-    if "<" in text:
+    if "<" in text or "[" in text:
         for token in reversed([*tokens_of(text)]):
             if token.kind in ("text", "copy"):
                 break

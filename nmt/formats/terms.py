@@ -54,6 +54,7 @@ for _ in range(3):
 _OPTIONS = r"(?:[#0+']|-(?=[\d*]))*(?:\d{1,3}|\*)?(?:\.(?:\d{1,3}|\*)?)?"
 _LENGTH = r"(?:hh?|ll?|[qjztLw]|I64|I32)?"
 _NO_LETTER = r"(?![^\W\d_])"
+_SPACED = rf"\w(?<![{TOUCHING_RANGES}])"  # a character of a word, of a script with spaces
 
 _NAME = (  # of a placeholder such as %title; after a letter of printf, only names that are usual: %s stands in "%sread"
     r"(?:(?!ll?[du]|[zhjtq]+[du])[abe-nqrtvwyz][a-z\d_]{2,60}"
@@ -77,7 +78,8 @@ FORMATS = {
     "date": rf"(?<![\d%])%(?:[EO_^]|-(?=[dmHIMSjekl]))?[A-Za-z]{_NO_LETTER}",  # strftime
     "Qt, KDE": r"(?<![\d%])%(?:L\d\d?|[1-9])%?(?![\d%]|[.,]\d)",
     "Windows, Symfony": r"(?<![\w%])%[A-Za-z_]\w{0,60}(?:[.\-]\w{1,60}){0,5}%(?![\w%])",
-    "Drupal": r"(?<![A-Za-z\d_.+\-@/%$#])@[A-Za-z][A-Za-z\d_]{1,60}(?:[/\-][A-Za-z\d_]{1,60}){0,3}",  # also @user, @a/b
+    "Drupal": rf"(?<![.+\-@/%$#])(?<!{_SPACED})@[A-Za-z][A-Za-z\d_]{{1,60}}(?:[/\-][A-Za-z\d_]{{1,60}}){{0,3}}"
+    rf"(?!{_SPACED})",  # also @user, @a/b
     "Drupal, LibreOffice": rf"(?<![\w%])(?<!(?<![%$])\d\s)%(?:[A-Z][A-Z\d_]{{2,60}}|{_NAME})(?![\w%])",
     "Apple": r"%(?:\d{1,2}\$)?#@\w{1,60}@",  # of a .stringsdict; %arg is of a string catalog
     "Boost": r"%\|[^|%\s]{1,20}\|",

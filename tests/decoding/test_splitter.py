@@ -218,6 +218,12 @@ def test_what_has_no_words_is_copied_and_so_are_numbers_beside_codes(line: str) 
     assert joined(line, [], [])[0] == line
 
 
+def test_digits_that_a_reader_of_another_script_cannot_read_are_not_copied() -> None:
+    vocabulary: Any = Words()
+    splitter = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE)
+    assert [part.text for part in splitter.split("٣٤", copies_numbers=True)] == ["٣٤"]
+
+
 def test_a_number_that_is_a_term_is_translated_and_a_symbol_does_not_stay() -> None:
     assert [part.text for part in split("24", [Phrase("24", ("42",), 0)])] == ["24"]
     assert [part.text for part in split(">>deu<< %s", [Phrase("%s", ("%s",), 8, kept=True)])] == [">>deu<< %s"]

@@ -55,6 +55,12 @@ def test_a_run_of_marks_takes_no_time_that_grows_with_the_square_of_its_length()
         ("<b>_File:</b>", "<b>Fil</b>", "<b>_Fil:</b>"),  # the end stands before or behind tags, as in the source
         ("<b>File</b>:", "<b>Fil</b>", "<b>Fil</b>:"),
         ("<b>File</b>", "<b>Fil.</b>", "<b>Fil</b>"),
+        ("[b]File[/b]", "[b]Fil.[/b]", "[b]Fil[/b]"),
+        (
+            "[b]A dog[/b] sees [url=https://x.org]the cat[/url]",
+            "[b]Ein Hund[/b] sieht [url=https://x.org]die Katze[/url]",
+            "[b]Ein Hund[/b] sieht [url=https://x.org]die Katze[/url]",
+        ),
     ],
 )
 def test_a_translation_has_what_programs_need(source: str, translation: str, expected: str) -> None:

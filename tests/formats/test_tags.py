@@ -58,6 +58,8 @@ def test_elements_without_ends_take_no_time_that_grows_with_the_square_of_their_
         ('One<x id="1" ctype="lb"/>two <x id="2"/>three', ["One", "two three"]),
         ("a &nbsp;<br/>b", ["a", "b"]),
         ("<label>Name</label><textarea>A dog</textarea><button>Go</button>", ["Name", "A dog", "Go"]),
+        ("Press <button>Save</button> to go on.", ["Press Save to go on."]),
+        ("<button>Save</button><button>Cancel</button>", ["Save", "Cancel"]),
     ],
 )
 def test_sentences_end_at_tags_of_blocks(line: str, pieces: list[str]) -> None:
@@ -99,6 +101,9 @@ def test_tags_of_phrase_are_around_their_words() -> None:
         ("[caption id='1']<b>The</b> dog[/caption] [gallery ids=\"1,2\"]", "The dog"),
         ("[color=#f00]The [i]cat[/i][/color]", "The cat"),
         ("foo [OPTION] [-h] [a=b] [file]", "foo [OPTION] [-h] [a=b] [file]"),
+        ("copy [source] [dest] [/y]", "copy [source] [dest] [/y]"),
+        ("Files in [/etc] and [/home].", "Files in [/etc] and [/home]."),
+        ("a {b>c}, <d} and {1>the dog<1}", "a {b>c}, <d} and the dog"),
     ],
 )
 def test_tags_in_brackets_are_tags_if_they_are_closed_or_have_attributes(line: str, text: str) -> None:

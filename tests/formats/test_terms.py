@@ -149,7 +149,7 @@ EXAMPLES = {
 }
 PROSE = """100 % sicher|{siehe oben}|10:30|Preis: 5 $|5%ige|20% off|100%|%50 indirim|50%-a|50%'i|US$ 5|$5|a < b > c|a@b
 100 %Cotton|50 %BCotton|%Cotton|{ }|5 %ige Lösung|note: see below|{ a b }|see :)|100%.|3%,
-100 %der Leute|5%off|@ home|a@2x"""
+100 %der Leute|5%off|@ home|a@2x|@Straße|@tom_müller|René@home|müé@ab"""
 
 
 def found(text: str) -> list[str]:
