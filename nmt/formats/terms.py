@@ -58,9 +58,9 @@ _SPACED = rf"\w(?<![{TOUCHING_RANGES}])"  # a character of a word, of a script w
 
 _NAME = (  # of a placeholder such as %title; after a letter of printf, only names that are usual: %s stands in "%sread"
     r"(?:(?!ll?[du]|[zhjtq]+[du])[abe-nqrtvwyz][a-z\d_]{2,60}"
-    r"|(?:co(?:de|lou?r|lumn|mmand|mment|ntent|ntext|unt|untry)|current|da(?:te|y)|d(?:escription|ir|irectory|omain)"
-    r"|o(?:bject|ption|rder|wner)|pa(?:ge|th)|percent|p(?:lugin|roduct|rofile|roject)|ser(?:ver|vice)|si(?:te|ze)"
-    r"|source|stat(?:e|us)|subject|u(?:id|rl|ser|sername))(?:_[a-z\d_]{1,40})?)"
+    r"|(?:code|colou?r|column|command|comment|content|context|count|country|current|date|day|description|dir|directory"
+    r"|domain|object|option|order|owner|page|path|percent|plugin|product|profile|project|server|service|site|size"
+    r"|source|state|status|subject|uid|url|user|username)(?:_[a-z\d_]{1,40})?)"
 )
 
 FORMATS = {
