@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from nmt.checkpoint.reading import Bundle
 from nmt.formats.letter_case import KEPT
+from nmt.formats.numbers import ALONE
 from nmt.formats.sentences import SentenceSplitter
 from nmt.formats.tags import TAGS
 from nmt.formats.terms import PLACEHOLDERS
@@ -117,6 +118,7 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
         values["lengths"] = lengths.model_dump() if lengths else None
         values["kept"] = [TAGS.pattern, *KEPT.table()]
         values["copied"] = PLACEHOLDERS.table()
+        values["number"] = ALONE.pattern
         values["sentences"] = {each["source"]: SentenceSplitter(each["source"]).table() for each in directions}
     return values, block
 

@@ -10,7 +10,6 @@ const IS_LETTER = new RegExp(`^[${LETTER}]$`, "u");
 const LETTER_AND_STOP = new RegExp(`[${LETTER}]\\.`, "uy");
 const INITIALS = new RegExp(`^(?:[${LETTER}]\\.-?)*[${LETTER}]$`, "u");  // J, J.-P, U.S
 const HAS_WORDS = /[\p{L}\p{N}]/u;
-const NUMBER_ALONE = /^\s*[^\p{L}\p{N}_\s]{0,4}[0-9][0-9.,:\/'’+-]*[^\p{L}\p{N}_\s]{0,4}\s*$/u;
 
 const escaped = (marks) => marks.replace(/[\\\]^[-]/g, "\\$&");  // in a class
 const matchAt = (expression, text, at) => {

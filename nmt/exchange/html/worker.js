@@ -10,6 +10,7 @@ class Translator {
     const {source, target} = values.vocabularies;
     found.kept = new Kept(values.kept);
     found.copied = new Kept([NOTHING, ...values.copied]);
+    found.numberAlone = expression(`^${values.number}$`, "");
     const isShared = source.at === target.at && !source.symbols && !target.symbols;
     found.source = vocabulary(source);
     found.target = isShared ? found.source : vocabulary(target);
@@ -20,7 +21,7 @@ class Translator {
 
   /** Splits a line into parts {text, start, ids, style}: what has words beside what is copied, but for a number alone. */
   split(line, direction) {
-    if (this.values.decoding.keep && NUMBER_ALONE.test(line)) return [];
+    if (this.values.decoding.keep && this.numberAlone.test(line)) return [];
     const {source, languages: [language]} = this.values.directions[direction];
     const settings = {language, kept: this.kept, ...this.values.sentences[source]};
     const splitter = this.splitters[direction];
