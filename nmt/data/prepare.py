@@ -475,7 +475,7 @@ def _check_some_kept(train: dict[str, Any], data: Data) -> None:
 
 
 def reasons_of(counts: Mapping[str, Any]) -> str:
-    """Return why how many pairs are not trained on."""
+    """Return the reasons for which pairs are not trained on, with their numbers."""
     reasons = [f"{count:,} {name}" for name, count in counts.items() if name == HELD_OUT or name.startswith("dropped")]
     return ", ".join(reasons)
 

@@ -28,7 +28,7 @@ LOCK = ".lock"
 PLACES = "places"
 """Key of the bundle.json of an average: the folder whose place its run is about to take, and what that becomes"""
 DECIDED = "decided"
-"""Key likewise: whether training.replace_init is done with, and the run where it is to be"""
+"""Key likewise: whether the decision about training.replace_init is made and carried out"""
 
 
 def lock_directory(out: Path, data: Path, held: ExitStack, say: Callable[[str], None]) -> None:
@@ -125,7 +125,7 @@ def place_of(start: Path) -> Path | None:
 
 
 def undecided(run: Path) -> Bundle | None:
-    """Return the average of a run that was interrupted before it took, or did not take, the place of its start."""
+    """Return the average of a run that was interrupted before training.replace_init was decided and carried out."""
     if not (run / AVERAGED / MANIFEST).exists():
         return None
     average = Bundle.read(run / AVERAGED)
