@@ -116,26 +116,36 @@ def find_given(
             if not line.startswith("#"):
                 say(f"  {line}")
         return Given(made.recipe, None, run, str(path))
-    for file, pairs in made.repeated.items():
-        with whole_file(file) as stream:
-            for pair in pairs:
-                stream.write(json.dumps(pair._asdict(), ensure_ascii=False).encode() + b"\n")
-    with whole_file(path) as stream:
-        stream.write(made.text.encode())
+    _write(made, path)
     if start:
         run.mkdir(exist_ok=True)  # by which other processes, and this command again, know what is under way
-    minutes = made.recipe.training.minutes
-    length = (
-        f"{made.recipe.training.updates:,} updates" if minutes is None else f"{minutes:g} minute{'s' * (minutes != 1)}"
-    )
-    on = f" on {made.device}" if made.device else ""
-    say(f"recipe: {path} is written, for {length} of training{on}")
+    say(f"recipe: {path} is written, for {_length(made)}")
     if made.recipe.training.replace_init and place is not None:
         say(f"run: {run}/, until it takes the place of {place}")
     else:
         same = mark.removeprefix(MARK)
         say(f"run: {run}/; nmt train {same} trains it and goes on with it, and so does nmt train {path}")
     return Given(*load_with_base(path), run, str(path))
+
+
+def _write(made: Made, path: Path) -> None:
+    """Write a recipe, after the pairs that it reads from files beside it."""
+    for file, pairs in made.repeated.items():
+        with whole_file(file) as stream:
+            for pair in pairs:
+                stream.write(json.dumps(pair._asdict(), ensure_ascii=False).encode() + b"\n")
+    with whole_file(path) as stream:
+        stream.write(made.text.encode())
+
+
+def _length(made: Made) -> str:
+    """Say how long a recipe trains, and on what."""
+    training = made.recipe.training
+    on = f" on {made.device}" if made.device else ""
+    if training.minutes is None:
+        return f"{training.updates:,} updates of training{on}"
+    plural = "" if training.minutes == 1 else "s"
+    return f"{training.minutes:g} minute{plural} of training{on}"
 
 
 def _is_recipe(names: Sequence[str]) -> bool:
