@@ -287,10 +287,15 @@ def _sections(lines: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _is_laid_out(text: str) -> bool:
-    """Return whether a text has blocks of HTML, or a code or placeholder that goes on over lines."""
+    """Return whether a text has blocks of HTML, or a code, pair of BBCode or placeholder that goes on over lines."""
+    opened = Counter[str]()  # tags of BBCode, which are tags only where both are
     for token in tokens_of(text):
         is_code = token.kind not in ("text", "space")
         if is_code and (token.is_block or "\n" in token.raw):
+            return True
+        if token.raw.startswith("["):
+            opened[token.name] += (token.kind == "open") - (token.kind == "close")
+        elif "\n" in token.raw and any(opened.values()):
             return True
     return any("\n" in each for each in placeholders(text))
 

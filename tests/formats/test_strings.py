@@ -116,6 +116,8 @@ def test_spaces_and_lines_stay_where_they_are(text: str) -> None:
             ["A <b>long</b> line that seems to be wrapped at some column, as", "it goes on here."],
         ),
         ("<b>One\ntwo</b>", ["<b>One", "two</b>"], ["<b>One\ntwo</b>"]),
+        ("[b]One:\ntwo[/b]\n", ["[b]One:\ntwo[/b]\n"], ["[b]One:\ntwo[/b]\n"]),  # [b] is a tag for its [/b] alone
+        ("[b]One[/b]:\ntwo [x]\n", ["[b]One[/b]:", "two [x]"], ["[b]One[/b]:", "two [x]"]),
     ],
 )
 def test_lines_are_texts_of_their_own_where_a_format_does_not_wrap_them(

@@ -100,6 +100,7 @@ def test_tags_of_phrase_are_around_their_words() -> None:
         ("[b]The dog[/b] is [url=https://x.org]here[/url].", "The dog is here."),
         ("[caption id='1']<b>The</b> dog[/caption] [gallery ids=\"1,2\"]", "The dog"),
         ("[color=#f00]The [i]cat[/i][/color]", "The cat"),
+        ("[list][*]The cat [*]The dog[/list]", "The cat The dog"),
         ("foo [OPTION] [-h] [a=b] [file]", "foo [OPTION] [-h] [a=b] [file]"),
         ("copy [source] [dest] [/y]", "copy [source] [dest] [/y]"),
         ("Files in [/etc] and [/home].", "Files in [/etc] and [/home]."),
