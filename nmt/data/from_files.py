@@ -85,7 +85,8 @@ class Size(NamedTuple):
 
     @property
     def described(self) -> str:
-        return f"{self.pairs:,} pairs" if self.is_all else f"more than {self.pairs:,} pairs"
+        pairs = f"{self.pairs:,} pair{'' if self.pairs == 1 else 's'}"
+        return pairs if self.is_all else f"more than {pairs}"
 
 
 class Made(NamedTuple):
