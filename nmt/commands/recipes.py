@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import combining, normalize
 
-from nmt.checkpoint.reading import AVERAGED
+from nmt.checkpoint.reading import AVERAGED, CHECKPOINT
 from nmt.data.corrections import Start, make_corrections
 from nmt.data.folders import DATA
-from nmt.data.from_files import Made, first_line, given_by, make_recipe, mark_of, section
+from nmt.data.from_files import MARK, Made, first_line, given_by, make_recipe, mark_of, section
 from nmt.data.shown import is_data
 from nmt.recipe import Recipe, Training, load_with_base
 from nmt.recipe.yaml_files import shipped_recipes
@@ -23,7 +23,7 @@ from nmt.system.errors import UserError
 from nmt.system.files import whole_file
 from nmt.system.parallelism import is_gpu
 from nmt.system.processes import wait_for
-from nmt.training.directory import LOCK
+from nmt.training.directory import LOCK, place_of, undecided
 
 if TYPE_CHECKING:
     from nmt.training.distributed import Group
@@ -97,7 +97,9 @@ def find_given(
     start = str(section(given_by(overrides), "training").get("init_from") or "")
     mark = mark_of(names, start)
     path = Path(f"{_name_for(name)}.yaml")
+    place = place_of(Path(start)) if start else None
     if start:
+        _check_elsewhere(place)
         path = _next_of(start, mark)
     run = Path(path.stem)
     if path.exists() or path.is_symlink():
@@ -114,27 +116,36 @@ def find_given(
             if not line.startswith("#"):
                 say(f"  {line}")
         return Given(made.recipe, None, run, str(path))
+    _write(made, path)
+    if start:
+        run.mkdir(exist_ok=True)  # by which other processes, and this command again, know what is under way
+    say(f"recipe: {path} is written, for {_length(made)}")
+    if made.recipe.training.replace_init and place is not None:
+        say(f"run: {run}/, until it takes the place of {place}")
+    else:
+        same = mark.removeprefix(MARK)
+        say(f"run: {run}/; nmt train {same} trains it and goes on with it, and so does nmt train {path}")
+    return Given(*load_with_base(path), run, str(path))
+
+
+def _write(made: Made, path: Path) -> None:
+    """Write a recipe, after the pairs that it reads from files beside it."""
     for file, pairs in made.repeated.items():
-        if file.exists():
-            raise UserError(f"{file}: is there already", "rename it; pairs of the earlier training data go into a file of this name")
         with whole_file(file) as stream:
             for pair in pairs:
                 stream.write(json.dumps(pair._asdict(), ensure_ascii=False).encode() + b"\n")
     with whole_file(path) as stream:
         stream.write(made.text.encode())
-    if start:
-        run.mkdir(exist_ok=True)  # by which other processes, and this command again, know what is under way
-    minutes = made.recipe.training.minutes
-    length = (
-        f"{made.recipe.training.updates:,} updates" if minutes is None else f"{minutes:g} minute{'s' * (minutes != 1)}"
-    )
+
+
+def _length(made: Made) -> str:
+    """Say how long a recipe trains, and on what."""
+    training = made.recipe.training
     on = f" on {made.device}" if made.device else ""
-    say(f"recipe: {path} is written, for {length} of training{on}")
-    if made.recipe.training.replace_init and Path(start).is_dir():
-        say(f"run: {run}/, until it takes the place of {start}")
-    else:
-        say(f"run: {run}/; nmt train {shlex.join(names)} trains it and goes on with it, and so does nmt train {path}")
-    return Given(*load_with_base(path), run, str(path))
+    if training.minutes is None:
+        return f"{training.updates:,} updates of training{on}"
+    plural = "" if training.minutes == 1 else "s"
+    return f"{training.minutes:g} minute{plural} of training{on}"
 
 
 def _is_recipe(names: Sequence[str]) -> bool:
@@ -153,18 +164,31 @@ def _made(names: Sequence[str], start: str, path: Path, overrides: Sequence[str]
     prepared = None
     with suppress(UserError):
         prepared = find_prepared(bundle, bundle.path.parent)
-    return make_corrections(names, Start(start, bundle.recipe, prepared), path, overrides)
+    return make_corrections(names, Start(start, bundle.recipe, bundle.tokenizer(), prepared), path, overrides)
+
+
+def _check_elsewhere(place: Path | None) -> None:
+    """Raise UserError if the folder that a run is to take the place of is the working directory, or is around it."""
+    here = Path.cwd()
+    if place is not None and place.resolve() in (here, *here.parents):
+        problem = f"training.init_from: {place} is where you are, and a new model is to take its place"
+        raise UserError(problem, "run this in another folder, such as where the model was trained")
 
 
 def _next_of(start: str, mark: str) -> Path:
-    """Return the recipe by which a model learns next: the first of its number, or the last one if that is not done."""
+    """Return the recipe by which a model learns next: the first of a free number, or the last one if that is not done.
+
+    A number is not free if anything is called by it, such as pairs that a killed process has written.
+    """
     path = Path(start)
-    stem = _plain(path.parent.name if path.name == AVERAGED else path.name)
+    is_in_run = path.name == AVERAGED or CHECKPOINT.fullmatch(path.name)
+    stem = _plain(path.parent.name if is_in_run else path.name)
     number = 2
-    while Path(f"{stem}-{number}.yaml").exists() or Path(f"{stem}-{number}").exists():
+    while Path(f"{stem}-{number}").exists() or any(Path().glob(f"{stem}-{number}.*")):
         number += 1
     last = Path(f"{stem}-{number - 1}.yaml")
-    is_done = not Path(last.stem).exists() or (Path(last.stem) / AVERAGED).exists()
+    run = Path(last.stem)
+    is_done = not run.exists() or ((run / AVERAGED).exists() and undecided(run) is None)
     return last if first_line(last) == mark and not is_done else Path(f"{stem}-{number}.yaml")
 
 

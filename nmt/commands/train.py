@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -162,6 +163,7 @@ def _end(out: Path, device: torch.device, console: Console, budget: Budget, repo
     Put the run in the place of the model that it began with, if its recipe says so.
     """
     from nmt.checkpoint.writing import alone
+    from nmt.training.directory import undecided
     from nmt.training.run import record_spent
     from nmt.training.selection import measure_robustness, write_final_average
     from nmt.training.succession import succeed
@@ -178,10 +180,12 @@ def _end(out: Path, device: torch.device, console: Console, budget: Budget, repo
         else:
             refresh_report(out, console, report)
     record_spent(out, budget)
+    average = average or undecided(out)
     if average is None:
         return
     model = succeed(out, average, device, console) if average.recipe.training.replace_init else out
-    console.say(f"next: {average.task.command} --model {model} < input.{average.recipe.data.source}")
+    command = f"{average.task.command} --model {shlex.quote(str(model))}"
+    console.say(f"next: {command} < input.{average.recipe.data.source}")
 
 
 # --- averages ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
@@ -135,15 +135,7 @@ class PairEncoder:
         """Encode and filter a chunk; thread-safe."""
         noticed: dict[str, list[Numbered]] = defaultdict(list)
         numbers, pairs = self._usable(chunk, noticed)
-        if self._translates:
-            for line, pair in zip(numbers, pairs, strict=True):
-                for reason in suspicions(pair):
-                    noticed[reason].append((line, pair))
-        known = self._evaluated.among(pairs)
-        counts = self._leaks(pairs, known.sources)
-        counts[SOURCE_WORDS] = sum(len(pair.source.split()) for pair in pairs)
-        if not self.data.task.has_trees:
-            counts[TARGET_WORDS] = sum(len(pair.target.split()) for pair in pairs)
+        counts = Counter[str]()
         source, target = self._sides(chunk.dataset, pairs, counts)
         lines = np.array(numbers, dtype=np.int64)
         if not self.keep_all:
@@ -156,6 +148,16 @@ class PairEncoder:
                 source = source.only(kept)
                 target = target.only(kept)
                 lines = lines[kept]
+                pairs = list(compress(pairs, kept.tolist()))
+        if self._translates:
+            for line, pair in zip(lines.tolist(), pairs, strict=True):
+                for reason in suspicions(pair):
+                    noticed[reason].append((line, pair))
+        known = self._evaluated.among(pairs)
+        counts += self._leaks(pairs, known.sources)
+        counts[SOURCE_WORDS] = sum(len(pair.source.split()) for pair in pairs)
+        if not self.data.task.has_trees:
+            counts[TARGET_WORDS] = sum(len(pair.target.split()) for pair in pairs)
         for reason, found in noticed.items():
             counts[reason] = len(found)
         repeated = _repeated(chunk, lines)

@@ -48,7 +48,7 @@ AT_WORK = 0.9  # of the processors' FLOP/s in fp32, by training in bf16 with its
 DROPOUT = ((10, 0.0), (20, 0.1), (40, 0.2), (math.inf, 0.3))
 """For how many epochs at most, and with which dropout; half as many of the wider model, which memorises sooner"""
 FORGOTTEN = 2.0  # epochs in which weights decay to 1 / e at the peak rate, whatever the number of pairs
-MOST_DECAY = 0.9
+MOST_DECAY = 0.9  # the most that was tried
 CAUTIOUS = 0.1  # most dropout of a small model for much text, with which none was tried
 FEW = 50_000  # different sources, for which a smaller model is enough even on a GPU
 GPU_VOCABULARY = 10_000
@@ -85,7 +85,8 @@ class Size(NamedTuple):
 
     @property
     def described(self) -> str:
-        return f"{self.pairs:,} pairs" if self.is_all else f"more than {self.pairs:,} pairs"
+        pairs = f"{self.pairs:,} pair{'' if self.pairs == 1 else 's'}"
+        return pairs if self.is_all else f"more than {pairs}"
 
 
 class Made(NamedTuple):

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -332,8 +333,8 @@ def _read_file(path: Path, name: str, dataset: Dataset, data: Data) -> Part:
     if form in UNITS:
         return _read_units(path, name, dataset, data)
     if form in TABLES:
-        pairs = starmap(Pair, read_table(path, dataset.fields or ("1", "2")))
-        return Part(name, pairs, partial(row_line, path))
+        fields = dataset.fields or ("1", "2")
+        return Part(name, starmap(Pair, read_table(path, fields)), partial(row_line, path, fields))
     records = _read_records(str(path), read_records(path), dataset, data)
     if form == ".parquet":
         return Part(name, records)
@@ -353,8 +354,17 @@ def _read_units(path: Path, name: str, dataset: Dataset, data: Data) -> Part:
         return Part(name, iter(()), lacking=len(file.units), codes=(code,), is_foreign=True)
     file.check_language()
     is_foreign = bool(file.lacking) and not file.complete
-    pairs = starmap(Pair, file.pairs())
-    return Part(name, pairs, lacking=file.lacking, codes=tuple(file.codes), is_foreign=is_foreign)
+    lines = array("L")  # of the pairs read
+
+    def read() -> Iterator[Pair]:
+        for line, source, target in file.placed_pairs():
+            lines.append(line)
+            yield Pair(source, target)
+
+    def find(number: int) -> tuple[int, str]:
+        return lines[number], ""
+
+    return Part(name, read(), find, lacking=file.lacking, codes=tuple(file.codes), is_foreign=is_foreign)
 
 
 def foreign_language(path: Path, data: Data) -> str:

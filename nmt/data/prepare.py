@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmt.data import folders
-from nmt.data.corpus import SCHEMA, Chunk, Corpus, PairEncoder, encode_chunks, pair_encoder, table_of
+from nmt.data.corpus import HELD_OUT, SCHEMA, Chunk, Corpus, PairEncoder, encode_chunks, pair_encoder, table_of
 from nmt.data.data_report import REPORT, known_figures, length_figures, summary
 from nmt.data.directions import check_directions
 from nmt.data.downloads import download_all, downloaded
@@ -163,6 +163,17 @@ def choose_held_out(pairs: Iterable[Pair], sizes: Mapping[str, int]) -> dict[str
     return found
 
 
+def sources_of(pairs: Iterable[Pair], data: Data) -> frozenset[str]:
+    """Return the sources of `pairs`, which no training pair may have; of several directions also the targets."""
+    has_several = len(data.directions) > 1
+    found = set[str]()
+    for pair in pairs:
+        found.add(pair.source)
+        if has_several:
+            found.add(pair.target)
+    return frozenset(found)
+
+
 class _Preparation:
     """The steps of preparing a recipe's data, which share the pairs that are set aside and the evaluation splits."""
 
@@ -185,22 +196,12 @@ class _Preparation:
                 found = choose_held_out(self._pairs("train", languages), counts)
                 for split, pairs in found.items():
                     self._held_out[split, languages] = pairs
-        self._sources = self._sources_of(chain.from_iterable(self._held_out.values()))
+        self._sources = sources_of(chain.from_iterable(self._held_out.values()), self._data)
         self._check_taken()
         self._known = Known()  # what training has of valid and test, once it is encoded
         self._texts = {split: self._evaluation_pairs(split) for split in ("valid", "test")}
         if self._data.overlap == "drop":
-            self._sources |= self._sources_of(chain.from_iterable(self._texts.values()))
-
-    def _sources_of(self, pairs: Iterable[Pair]) -> frozenset[str]:
-        """Return the sources of `pairs`, which no training pair may have; of several directions also the targets."""
-        has_several = len(self._data.directions) > 1
-        found = set[str]()
-        for pair in pairs:
-            found.add(pair.source)
-            if has_several:
-                found.add(pair.target)
-        return frozenset(found)
+            self._sources |= sources_of(chain.from_iterable(self._texts.values()), self._data)
 
     def _check_taken(self) -> None:
         """Raise UserError if there are fewer sources to take than asked for, or none to train on."""
@@ -280,7 +281,7 @@ class _Preparation:
             for path in input_files(dataset, data):
                 key = (self._held_files.get(path, ""), data.languages)
                 if key in found:
-                    for pair in _clean(read_pairs(dataset, data, files=[path])):
+                    for pair in clean_pairs(read_pairs(dataset, data, files=[path])):
                         found[key].setdefault(pair.source, pair)
         known = {pair.source for pair in self._pairs("train")}
         return {key: [pairs[source] for source in pairs if source not in known] for key, pairs in found.items()}
@@ -390,7 +391,7 @@ class _Preparation:
             if self._data.task.has_trees:
                 yield part
             else:
-                yield part._replace(pairs=_clean(part.pairs))
+                yield part._replace(pairs=clean_pairs(part.pairs))
 
     def _pairs(self, split: str, only: tuple[str, ...] = ()) -> Iterator[Pair]:
         """Yield a split's pairs; with `only`, those of a direction."""
@@ -449,7 +450,7 @@ def _keys(splits: Iterable[str]) -> str:
     return " and ".join(f"data.{split}" for split in splits)
 
 
-def _clean(pairs: Iterable[Pair]) -> Iterator[Pair]:
+def clean_pairs(pairs: Iterable[Pair]) -> Iterator[Pair]:
     """Strip the texts of pairs."""
     for pair in pairs:
         source = stripped(pair.source)
@@ -469,12 +470,14 @@ def _write_lines(path: Path, lines: Iterable[str]) -> None:
 def _check_some_kept(train: dict[str, Any], data: Data) -> None:
     """Raise UserError if no training pair was kept."""
     if not train["kept"]:
-        reasons = []
-        for name, count in train.items():
-            if name.startswith("dropped"):
-                reasons.append(f"{count:,} {name}")
         hint = f"raise data.max_length {data.max_length} or data.max_ratio {data.max_ratio:g}, or name other files"
-        raise UserError(f"data.train: none of the {train['read']:,} pairs read is usable: {', '.join(reasons)}", hint)
+        raise UserError(f"data.train: none of the {train['read']:,} pairs read is usable: {reasons_of(train)}", hint)
+
+
+def reasons_of(counts: Mapping[str, Any]) -> str:
+    """Return the reasons for which pairs are not trained on, with their numbers."""
+    reasons = [f"{count:,} {name}" for name, count in counts.items() if name == HELD_OUT or name.startswith("dropped")]
+    return ", ".join(reasons)
 
 
 def trained_lengths(prepared: Path) -> TrainedLengths | None:

@@ -79,11 +79,23 @@ def _separator(path: Path) -> str:
 
 
 def read_table(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield two columns of each row, those with the numbers `fields`, counted from 1; empty texts for a blank row, and
-    for a first row that names both columns.
+    """Yield two columns of each row, those with the numbers `fields`, counted from 1; empty texts for a blank row.
 
-    Raise UserError naming a row that lacks a column, or where one seems to be broken within quotation marks.
+    A first row that names both columns is left out. Raise UserError naming a row that lacks a column, or where one
+    seems to be broken within quotation marks.
     """
+    for _, source, target in _read_columns(path, fields):
+        yield source, target
+
+
+def row_line(path: Path, fields: Sequence[str], number: int) -> tuple[int, str]:
+    """Return the line in which a row of `read_table` begins, which is counted from 0, and nothing to show for it."""
+    line, *_ = next(islice(_read_columns(path, fields), number, None))
+    return line, ""
+
+
+def _read_columns(path: Path, fields: Sequence[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield what `read_table` does, after the line in which each row begins."""
     source = int(fields[0]) - 1
     target = int(fields[1]) - 1
     needed = max(source, target) + 1
@@ -93,7 +105,7 @@ def read_table(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str]]:
     for number, cells in read_rows(path):
         if not cells:
             before = [""]
-            yield "", ""
+            yield number, "", ""
             continue
         if len(cells) < needed:
             is_broken = not is_csv and (_is_open(cells[-1]) or _is_open(before[-1]))
@@ -108,15 +120,9 @@ def read_table(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str]]:
             width = len(cells)
             roles = {role_of(cells[source]), role_of(cells[target])} - {""}
             if len(roles) == 2:
-                cells = [""] * needed
+                continue
         before = cells
-        yield cells[source], cells[target]
-
-
-def row_line(path: Path, number: int) -> tuple[int, str]:
-    """Return the line in which a row begins, which is counted from 0, and nothing to show for it."""
-    line, _ = next(islice(read_rows(path), number, None))
-    return line, ""
+        yield number, cells[source], cells[target]
 
 
 def role_of(name: str) -> str:

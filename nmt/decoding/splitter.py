@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from nmt.formats.letter_case import has_word_in_capitals, is_in_capitals
 from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
-from nmt.formats.terms import Phrase, Span
+from nmt.formats.terms import Phrase, Span, offsets_in
 from nmt.recipe import Decoding
 from nmt.search.sources import Source
 from nmt.system.errors import UserError
@@ -56,20 +56,24 @@ class LineSplitter:
                 self._longest = min(self._limit, max(1, lengths.longest_source))
         self._sentences = SentenceSplitter(language)
 
-    def split(self, text: str, phrases: Sequence[Phrase] = (), ends: Sequence[int] = ()) -> list[Source]:
+    def split(
+        self, text: str, phrases: Sequence[Phrase] = (), ends: Sequence[int] = (), copies_numbers: bool = False
+    ) -> list[Source]:
         """Encode a line in parts, none of which begins or ends inside one of `phrases`, or goes on behind an offset in
         `ends`, where its format ends a sentence.
 
         What no part has stays as it is: spaces between them and at the ends of the line, text to keep that is longer
-        than a part, and what has no letters or digits. Numbers and caps of the parts are set later. Raise UserError if
-        the line is too long and must not be split.
+        than a part, and what has no letters or digits but in text to keep; if it `copies_numbers`, no letters
+        or digits of other scripts. Numbers and caps of the parts are set later. Raise UserError if the line is too long
+        and must not be split.
         """
         text = clean(text)
         language = self._source.language(text.lstrip())  # a symbol for the target language that was typed, or ""
         start = len(text) - len(text.lstrip())
         parts = list[Source]()
-        for first, end in self._stretches(text, start + len(language), phrases, ends):
-            parts += self._split(text[first:end], first, phrases)
+        for span in self._stretches(text, start + len(language), phrases, ends):
+            if language or _has_words(text, span, phrases, copies_numbers):  # a typed symbol must not stay in the line
+                parts += self._split(span.text_in(text), span.start, phrases)
         symbols = self._symbols
         if language:
             symbols = self._source.encode(language)
@@ -228,6 +232,22 @@ def _is_inside(at: int, phrases: Sequence[Phrase]) -> bool:
     """Return whether an offset is inside one of `phrases`, which are in order."""
     before = bisect_left(phrases, at, key=attrgetter("start"))
     return before > 0 and at < phrases[before - 1].end
+
+
+def _has_words(text: str, span: Span, phrases: Sequence[Phrase], of_letters: bool) -> bool:
+    """Return whether a span of a line has a term or, outside of text to keep, letters or digits.
+
+    If only `of_letters`, the digits 0 to 9 do not count, which stay in every language; ٣ does.
+    """
+    first, last = (bisect_left(phrases, at, key=attrgetter("start")) for at in span)
+    own = phrases[first:last]
+    if not all(phrase.kept for phrase in own):
+        return True
+    kept = offsets_in(phrase.span for phrase in own)
+    free = (text[at] for at in range(*span) if at not in kept)
+    if of_letters:
+        return any(each.isalpha() or (each.isdecimal() and not each.isascii()) for each in free)
+    return any(map(str.isalnum, free))
 
 
 def clean(text: str) -> str:

@@ -30,7 +30,7 @@ from nmt.formats.letter_case import (
     title_case,
     without_capitals,
 )
-from nmt.formats.numbers import Changes, compare
+from nmt.formats.numbers import ALONE, Changes, compare
 from nmt.formats.segments import Segment, read_line, with_spaces_of
 from nmt.formats.sentences import TrainedLengths
 from nmt.formats.terms import MESSAGE, Phrase, Span, Term, Terms, beyond, find_copies, missing
@@ -309,6 +309,7 @@ class Translator(Pipeline[Translation]):
         else:
             ends = segment.ends
             phrases = terms.phrases(request.text, segment.kept, segment.walls, ends)
+        has_walls = segment is not None and bool(segment.walls)
         kept = [phrase.span for phrase in phrases if phrase.kept]
         bounds = splitter.ends_around_capitals(request.text, phrases)
         usual = self._as_usual(request, kept, bounds)
@@ -316,8 +317,9 @@ class Translator(Pipeline[Translation]):
             parts = self._with_prefix(usual, splitter)
             phrases = beyond(terms.phrases(request.prefix), phrases)
         else:
-            parts = splitter.split(usual.text, phrases, sorted({*ends, *bounds}))
-        has_walls = segment is not None and bool(segment.walls)
+            # A model has seldom seen a number alone, in a cell or a line, and invents words for it.
+            copies_numbers = has_walls or (self.decoding.keep and ALONE.fullmatch(request.text) is not None)
+            parts = splitter.split(usual.text, phrases, sorted({*ends, *bounds}), copies_numbers)
         return [self._prepared(part, first, phrases, has_walls) for part in parts]
 
     def _as_usual(self, request: Request, kept: Sequence[Span], ends: Sequence[int]) -> Request:
@@ -518,11 +520,10 @@ class Translator(Pipeline[Translation]):
         source = line.request.text
         text, _ = found[0]
         asked = list[str]()
-        left = list[str]()
         for phrase in _phrases_of(line):
             asked += [phrase.source, *phrase.targets]
-            if phrase.kept and MESSAGE.match(phrase.source):
-                left.append(phrase.source)
+        copies = [span.text_in(source) for span in self._kept_in(line.request)] if "{" in source else []
+        left = [*filter(MESSAGE.match, copies)]  # some are longer than any part, or no part has them
         known = " ".join(asked)  # what the output may have although the line lacks it
         changes = compare(source, text, known)
         lacking = list[Phrase]()

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from nmt.checkpoint.reading import Bundle
 from nmt.formats.letter_case import KEPT
+from nmt.formats.numbers import ALONE
 from nmt.formats.sentences import SentenceSplitter
 from nmt.formats.tags import TAGS
+from nmt.formats.terms import PLACEHOLDERS
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import TaskName
 from nmt.system.errors import UserError
@@ -96,7 +98,7 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
         config["starts"] = {"source": tokenizer.source.starts(), "target": tokenizer.target.starts()}
     tensors = {name: _added(weight, block) for name, weight in weights.items()}
     decoding = recipe.decoding.model_dump(
-        include={"beam", "alpha", "max_extra", "max_source", "split", "min_length", "no_repeat"}
+        include={"beam", "alpha", "max_extra", "max_source", "split", "min_length", "no_repeat", "keep"}
     )
     values: dict[str, Any] = {
         "config": config,
@@ -115,6 +117,8 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
         values["titles"] = bundle.recipe.data.has_titles
         values["lengths"] = lengths.model_dump() if lengths else None
         values["kept"] = [TAGS.pattern, *KEPT.table()]
+        values["copied"] = PLACEHOLDERS.table()
+        values["number"] = ALONE.pattern
         values["sentences"] = {each["source"]: SentenceSplitter(each["source"]).table() for each in directions}
     return values, block
 

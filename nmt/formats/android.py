@@ -26,7 +26,10 @@ WRITTEN = {"\n": "\\n", "\t": "\\t"}
 NEAR = 20  # parts beside white space in which a tag is looked for
 _SECTION = re.compile(r"(\s*)<!\[CDATA\[((?:(?!\]\]>).)*)\]\]>(\s*)", re.DOTALL)
 _CODE = r"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|\\u[\da-fA-F]{4}"
-_SIGN = re.compile(rf'({_CODE})|\\(.)|(")|([ \t\r\n\f\v]+)|([^\\" \t\r\n\f\v]+|\\)', re.DOTALL)
+_HTML = r"</?[A-Za-z][^<>]*>"  # a tag that is text to XML
+_SIGN = re.compile(
+    rf'({_HTML})|({_CODE})|\\(.)|(")|([ \t\r\n\f\v]+)|((?:[^<\\" \t\r\n\f\v]|<(?!{_HTML[1:]}))+|\\)', re.DOTALL
+)
 _QUOTED = re.compile(r'"(?:[^"\\<]|\\.)*"', re.DOTALL)
 _NUMBER = re.compile(rf"{_CODE}|&#\w+;")
 _SPACE = re.compile(r"[ \n]|[^ \n]+")
@@ -42,6 +45,8 @@ class _Part(NamedTuple):
     is_tag: bool = False
     space: str = ""
     """How a file has white space that is shown as one space"""
+    written: str = ""
+    """How a file has a tag that is text to XML"""
 
 
 class AndroidFile(UnitFile):
@@ -218,7 +223,8 @@ def _parts_of(xml: str) -> Iterator[tuple[bool, str]]:
 def _shown(xml: str) -> tuple[str, list[_Part], str]:
     """Return parts without escapes and quotes, and the white space at both ends, which is not shown.
 
-    Outside quotes, white space between two texts or tags is one space.
+    Outside quotes, white space between two texts or tags is one space. Tags inside text keep the quotes of their
+    attributes, which many a program needs, though Android drops them.
     """
     shown: list[_Part] = []
     is_quoted = False
@@ -226,8 +232,10 @@ def _shown(xml: str) -> tuple[str, list[_Part], str]:
         if is_tag:
             shown.append(_Part(part, is_tag=True))
             continue
-        for code, sign, quote, space, text in _SIGN.findall(part):
-            if quote:
+        for tag, code, sign, quote, space, text in _SIGN.findall(part):
+            if tag:
+                shown.append(_Part(_html_tag(tag), written=escaped(tag)))
+            elif quote:
                 is_quoted = not is_quoted
             elif space and not is_quoted:
                 shown.append(_Part(" ", space=space))
@@ -243,22 +251,31 @@ def _shown(xml: str) -> tuple[str, list[_Part], str]:
     return before, shown, behind
 
 
+def _html_tag(written: str) -> str:
+    """Return a tag inside text as it is without escapes."""
+    return re.sub(r"\\(.)", r"\1", " ".join(written.split()))
+
+
 def _laid_out(parts: Iterable[tuple[bool, str]], source: Sequence[_Part]) -> list[_Part]:
     """Return the parts of a translation; white space beside the same tag or line break is as in its source.
 
     If no space of the source has a meaning of its own, none of the translation has.
     """
     own: list[_Part] = []
+    written: defaultdict[str, deque[str]] = defaultdict(deque)
+    for part in source:
+        if part.written:
+            written[part.text].append(part.written)
     for is_tag, text in parts:
         if is_tag:
             own.append(_Part(text, is_tag=True))
         else:
-            own += map(_Part, _SPACE.findall(text))
+            own += _pieces_of(text, written)
     spaces: defaultdict[tuple[str, str], deque[str]] = defaultdict(deque)
     for at, part in enumerate(source):
         if part.space:
             spaces[_beside(source, at)].append(part.space)
-        elif " " in part.text and not part.is_tag:
+        elif " " in part.text and not (part.is_tag or part.written):
             return own
     spaces.pop(("", ""), None)
     for at, part in enumerate(own):
@@ -268,6 +285,15 @@ def _laid_out(parts: Iterable[tuple[bool, str]], source: Sequence[_Part]) -> lis
             space = same.popleft() if same else " "
             own[at] = _Part(" ", space=space)
     return own
+
+
+def _pieces_of(text: str, written: Mapping[str, deque[str]]) -> Iterator[_Part]:
+    """Yield spaces, the texts between them, and tags that are text to XML, as `written` has them."""
+    for piece in re.split(f"({_HTML})", text):
+        if written.get(piece):
+            yield _Part(piece, written=written[piece].popleft())
+        else:
+            yield from map(_Part, _SPACE.findall(piece))
 
 
 def _with_one_side_of(spaces: Mapping[tuple[str, str], deque[str]], beside: tuple[str, str]) -> deque[str] | None:
@@ -320,8 +346,11 @@ def _encoded(parts: Sequence[_Part], spelled: Mapping[str, str]) -> str:
     before = ""  # the last character
     left = len("".join(part.text for part in parts if not part.is_tag))
     for part in parts:
-        if part.is_tag:
-            encoded.append(part.text)
+        if part.is_tag or part.written:
+            encoded.append(part.written or part.text)
+            if part.written:
+                left -= len(part.text)
+                before = ">"
             continue
         for each in part.text:
             left -= 1

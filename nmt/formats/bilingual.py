@@ -26,7 +26,7 @@ from nmt.text.language_codes import Language
 
 FORMATS = {".po": PoFile, ".mo": MoFile, ".xlf": XliffFile, ".tmx": TmxFile, ".ts": TsFile, ".xml": AndroidFile}
 """By the kinds of files"""
-READING = 2  # version of `BilingualFile.pairs`: data prepared with another one is prepared anew
+READING = 3  # version of `BilingualFile.pairs`: data prepared with another one is prepared anew
 
 
 def check_toolkit(path: Path) -> None:
@@ -100,13 +100,23 @@ class BilingualFile:
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Yield sources and translations as a model sees them, without those that need review."""
+        for _, source, target in self.placed_pairs():
+            yield source, target
+
+    def placed_pairs(self) -> Iterator[tuple[int, str, str]]:
+        """Yield what `pairs` does, each after the line in which its unit begins; 1 in an MO, which has none."""
+        line = 1
+        counted = 0
         for unit in self.units:
             if unit.needs_review:
                 continue
+            line += self._line_breaks(counted, unit.start)
+            counted = unit.start
             for form, (source, target) in enumerate(zip(unit.sources, unit.targets, strict=False)):
                 if target:
                     source, target = pair_with_number(source, target, unit.numbers_of(form))
-                    yield from plain_pairs(source, target, self.accelerators)
+                    for pair in plain_pairs(source, target, self.accelerators):
+                        yield line, *pair
 
     def check_language(self) -> None:
         """Raise UserError if the file declares another language than it was opened for."""
@@ -153,7 +163,13 @@ class BilingualFile:
 
     def place_of(self, unit: Unit) -> str:
         """Return what names a unit to people: its name or, if it has none, its line."""
-        return unit.name or f"line {self._file.text.count(chr(10), 0, unit.start) + 1}"
+        return unit.name or f"line {1 + self._line_breaks(0, unit.start)}"
+
+    def _line_breaks(self, start: int, end: int) -> int:
+        """Count the line breaks from one offset to another; they are negative if the other comes first."""
+        if end < start:
+            return -self._line_breaks(end, start)
+        return self._file.text.count("\n", start, end)
 
     def content(self) -> bytes:
         """Return the file with all that was written to its units."""

@@ -13,13 +13,27 @@ from nmt.text.language_codes import Language
 
 _ONE_TWO = "n == 1 ? 0 : n == 2 ? 1 : 2"
 _MILLIONS = "n < 2 ? 0 : n % 1000000 == 0 ? 1 : 2"
+_ONE_MILLIONS = "n == 1 ? 0 : n && n % 1000000 == 0 ? 1 : 2"
+_ZERO_ONE = "n == 0 ? 0 : n == 1 ? 1 : 2"
+_ONE_NONE = "n > 1"
 _OF_ANDROID = {
-    **dict.fromkeys(("ca", "es", "fr", "it", "pt", "scn"), _MILLIONS),
+    **dict.fromkeys(("fr", "pt"), _MILLIONS),
+    **dict.fromkeys(("ca", "es", "it", "lld", "scn", "vec"), _ONE_MILLIONS),
     **dict.fromkeys(("he", "sat", "se"), _ONE_TWO),
+    **dict.fromkeys(("blo", "cv", "ksh", "lag"), _ZERO_ONE),
+    **dict.fromkeys(("bho", "csw", "doi", "kok", "pcm", "tg"), _ONE_NONE),
+    **dict.fromkeys(("ceb", "fil", "tl"), "n%10==4 || n%10==6 || n%10==9"),
     "br": "n%10==1 && n%100!=11 && n%100!=71 && n%100!=91 ? 0 : n%10==2 && n%100!=12 && n%100!=72 && n%100!=92 ? 1"
     " : (n%10==3 || n%10==4 || n%10==9) && n%100/10!=1 && n%100/10!=7 && n%100/10!=9 ? 2 : n && n%1000000==0 ? 3 : 4",
     "cy": "n < 4 ? n : n == 6 ? 4 : 5",
+    "is": "n%10!=1 || n%100==11",
+    "mk": "n%10!=1 || n%100==11",
+    "mr": "n != 1",
     "mt": "n==1 ? 0 : n==2 ? 1 : n==0 || n%100>2 && n%100<11 ? 2 : n%100>10 && n%100<20 ? 3 : 4",
+    "prg": "n%10==0 || n%100>10 && n%100<20 ? 0 : n%10==1 ? 1 : 2",
+    "pt_PT": _ONE_MILLIONS,
+    "shi": "n < 2 ? 0 : n < 11 ? 1 : 2",
+    "tzm": "n > 1 && (n < 11 || n > 99)",
 }
 """Rules of CLDR for the quantities of languages, in their order, that differ from the forms of gettext"""
 _OF_QT = {
@@ -37,9 +51,10 @@ def numbers_of_quantities(code: str) -> dict[str, Numbers]:
     """Return the numbers that take each quantity of Android in a language, as far as known; decimals have others."""
     from translate.lang.data import DECIMAL_EXTRA_TAGS, get_cldr_plural_tags
 
-    base = Language.of(code).base
+    language = Language.of(code)
+    base = language.base
     names = [each for each in get_cldr_plural_tags(base) if each not in DECIMAL_EXTRA_TAGS.get(base, ())]
-    rule = _OF_ANDROID.get(base) or _usual_rule(code, len(names))
+    rule = _OF_ANDROID.get(language.posix) or _OF_ANDROID.get(base) or _usual_rule(code, len(names))
     if not rule:
         return {}
     return dict(zip(names, numbers_of_forms(len(names), rule), strict=True))

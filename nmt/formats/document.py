@@ -22,6 +22,7 @@ from nmt.text.scripts import UNSPACED_RANGES, WIDE_RANGES
 
 LONGEST_BLOCK = 1000  # lines; a longer block is cut, so that memory is bounded
 LONGEST_AHEAD = 10_000  # lines to look ahead for the definition of a link
+LONGEST_STATEMENT = 200  # lines of code of MDX
 LONGEST_FRONT = 200  # lines of front matter
 USUAL_WIDTH = 80  # columns, where no line tells the width
 NARROW = 45  # columns; narrower lines seldom are wrapped ones: they are verse, addresses, items of a list
@@ -91,6 +92,7 @@ _TITLED = re.compile(  # an admonition or a tab with a title
     r"([\s>]*(?:!{3}|\?{3}\+?|={3}[!+]?)[\w -]*\")([^\"]+)(\"\s*)\Z"
     rf"|([\s>]*(?::{{3,}}\s*[a-z][\w-]*|(?:`{{3,}}|:{{3,}})\{{{_ADMONITION}\}}|\.\. {_ADMONITION}::)\s+)"
     r"([^{}\s][^{}]*)()\Z"
+    r"|([\s>]*:{3,}\s*[a-z][\w-]*\[)([^\[\]]+)(\](?:\{[^{}]*\})?\s*)\Z"  # :::note[Title] of Docusaurus
 )
 _ATTRIBUTES = re.compile(r"(?<=\S)\s+\{:?\s*[.#][^{}]*\}\s*\Z")  # of a heading
 _CLOSING_MARK = re.compile(r"(?<=\S)\s+#+\s*\Z")  # of a heading
@@ -98,13 +100,19 @@ _DEFINITION = re.compile(  # of a link
     r"\[(?!\^)(?P<label>[^\[\]]+)\]:\s*(?:<[^<>]*>|(?=\S*[./#:?=@]\w|[A-Z]{3,}(?:\s|\Z))\S+)"
     r"(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*\Z"
 )
-_MARKUP = re.compile(  # labels, classes and directives, which have a line of their own
-    r"\[![\w-]+\][+-]?\Z|\{[^{}]*\}\Z|\{\{.*\}\}\Z|\{%.*%\}\Z|\([\w:.-]+\)=\Z|\.\. |:{3,}"
+_MARKUP = re.compile(  # labels, classes, directives and times of subtitles, which have a line of their own
+    r"(?:\d+:)?\d\d:\d\d[.,]\d{3} --> "
+    r"|\[![\w-]+\][+-]?\Z|\{[^{}]*\}\Z|\{\{.*\}\}\Z|\{%.*%\}\Z|\([\w:.-]+\)=\Z|\.\. |:{3,}"
     r"|(?:!{3}|\?{3}\+?)\s*[\w-]+(?:\s+(?:inline|end))*\Z"
 )
 _PROMPT = re.compile(r"\$ (?!\d)")
 _SPEECH = re.compile(r"\$ .*[a-z]{2}[.!?]\Z")
 _MODULE = re.compile(r"import\s.*\bfrom\s+[\"']|import\s+[\"']|export\s+(?:default|const|let|function|class)\s")  # MDX
+_BEGINS_CODE = re.compile(  # of MDX
+    r"import\s*(?:[\w$]+\s*,\s*)?\{[\w\s,$]*\Z|export\s+(?:(?:default|async|const|let|var|function|class)\s|\{)|\{"
+)
+_BEGINS_JSX = re.compile(r"<[A-Za-z][\w.:-]*(?:\s(?:[^<>]|=>)*)?\Z")  # a tag that does not end on its line
+_END_OF_TAG = re.compile(r"(?<!=)>")
 _FIELDS = re.compile(  # of reStructuredText; another is an emoji
     r":(?:[A-Z][\w. -]*|[a-z]\w*\s[^:]+|returns?|rtype|raises?|yields?|authors?|version|date|copyright|license|status"
     r"|contact|organization|address|revision):(?:\s|\Z)|:[\w-]+:(?:\s+\S+)?\Z"
@@ -419,6 +427,14 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
             else:
                 yield Piece([line], kind=fence.kind)
             continue
+        further = _code_ahead(body, lines)
+        if further:
+            yield from _divided(block, code_at_here)
+            block = []
+            for each in [line, *islice(lines, further)]:
+                yield Piece([each], kind="code")
+            in_html = body.startswith("<")
+            continue
         is_rule = _RULE.match(line) is not None
         is_underline = is_rule and bool(block) and _underlines(line, block[-1])
         directive = _DIRECTIVE.match(body)
@@ -450,6 +466,25 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
     yield from _divided(block, code_at_here)
 
 
+def _code_ahead(body: str, lines: _LinesAhead) -> int:
+    """Return how many further lines belong to what a line of MDX begins: a statement, an expression, a tag of JSX.
+
+    It goes on until its brackets are closed; 0 if it has none or ends on the line, or if they never are.
+    """
+    is_tag = _BEGINS_JSX.match(body) is not None
+    if not (is_tag or _BEGINS_CODE.match(body)):
+        return 0
+    opening, closing = ("{", "}") if is_tag else ("([{", ")]}")
+    opened = 0
+    has_brackets = False
+    for number, line in enumerate([body, *lines.ahead(LONGEST_STATEMENT)]):
+        opened += sum(map(line.count, opening)) - sum(map(line.count, closing))
+        has_brackets |= opened > 0
+        if opened <= 0 and (not is_tag or not line.strip() or _END_OF_TAG.search(line)):
+            return number if has_brackets else 0
+    return 0
+
+
 def _front_matter(lines: _LinesAhead) -> int:
     """Return how many lines of front matter a text begins with; without an end mark, it ends at a blank line."""
     first = lines.ahead(2)
@@ -474,7 +509,7 @@ def _kept(line: str, body: str, in_block: bool, table: str) -> Piece | None:
         return Piece([line], kind="tables")
     titled = _TITLED.match(line)
     if titled:
-        first, text, tail = titled.group(1, 2, 3) if titled[1] else titled.group(4, 5, 6)
+        first, text, tail = (group for group in titled.groups() if group is not None)
         return Piece([line], text, first, tail=tail)
     has_text = _LETTER.search(_TAG.sub("", body) if "<" in body else body) is not None
     if not has_text or _MARKUP.match(body) or _DEFINITION.match(body):

@@ -21,6 +21,8 @@ _TOKEN = re.compile(  # a number, or a name with digits
     r"(?<![^\W_])(?:\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?(?![^\W_])"  # 1 000
     r"|[^\W_]*\d[^\W_]*(?:[.,][^\W_]*\d[^\W_]*)*)"  # 1,000.5, 3.11 and i386; hyphens, colons and slashes part two
 )
+ALONE = re.compile(r"\s*[^\w\s]{0,4}[0-9][0-9.,:/'’+\-]*[^\w\s]{0,4}\s*")
+"""Pattern for a text that is a number, such as 12:30 or 50%, in the digits that all languages have"""
 _THOUSANDS = re.compile(r"\d{1,3}([., '’])\d{3}(?:\1\d{3})*(?:(?!\1)[.,]\d+)?")
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th|[aeo]|er|re|ème)?")
 _LOOP = re.compile(r"(?<!\S)((?:\S++ ){1,8}?)\1\1+|(\S{1,8}?)\2\2+")  # of words, or of characters
@@ -70,10 +72,12 @@ def compare(source: str, output: str, asked: str = "") -> Changes:
 def is_garbled(source: str, output: str) -> bool:
     """Return whether an output is no translation.
 
-    It is none if it has a word too often, or a word of letters of two alphabets or of repeated syllables. Too often is
-    at least three times, and at least three more than the source has any word; two more are enough for a word that is a
-    quarter of the output.
+    It is none if it has a word too often, or a word of letters of two alphabets or of repeated syllables, or bytes that
+    spell no character, for which U+FFFD stands. Too often is at least three times, and at least three more than the
+    source has any word; two more are enough for a word that is a quarter of the output.
     """
+    if output.count("\ufffd") > source.count("\ufffd"):
+        return True
     here = _WORD.findall(source)
     there = _WORD.findall(output)
     often = max(Counter(map(str.casefold, here)).values(), default=0)

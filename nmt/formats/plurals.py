@@ -31,6 +31,7 @@ _OPERATORS: Sequence[Mapping[str, Callable[[int, int], int]]] = (
 """Operators of C that rules have, those that bind weakest first"""
 _INTEGER = re.compile(r"%(?:\(\w+\)|<\w+>|\d\$)?[-+ #0']*\d*(?:hh?|ll?|[jtzqL]|I64)?[diun]")
 _FIRST = re.compile(r"%L?1|\{0\}")  # first argument in Qt and KDE, or in C#
+_COUNT = re.compile(r"@count|%count%?|%\(count\)s|[%$]?\{\{? ?count ?\}?\}")  # Drupal, Symfony, Python, Ruby, i18next
 _ONLY = re.compile(r"%(?:\d\$|\(\w+\))?s|\{\w*\}")  # for any value: it is for the number if there is no other
 
 Rule = Callable[[int], int]
@@ -131,10 +132,10 @@ def telling_number(numbers: Numbers) -> int | None:
 def number_placeholder(text: str) -> str:
     """Return the placeholder for the number that a text depends on; an empty one if there is none, or several may be.
 
-    It is the only one for integers, else the first argument (`%1`), else the only one of all.
+    It is the only one for integers, else the one named `count`, else the first argument (`%1`), else the only one.
     """
     found = placeholders(text)
-    for pattern in (_INTEGER, _FIRST):
+    for pattern in (_INTEGER, _COUNT, _FIRST):
         of_kind = [each for each in found if pattern.fullmatch(each)]
         if of_kind:
             return of_kind[0] if len(of_kind) == 1 else ""

@@ -24,6 +24,7 @@ NAMES = {
     "optparse": r"(?<![\w%])%prog\b",
     "variable": r"(?<![\w$])\$[A-Z][A-Z\d]*(?!\w)",
     "keys": rf"(?<!\w)(?:{_MODIFIER})(?:[+\-](?:F\d{{1,2}}|[A-Z][A-Za-z]*|\d|[^\w\s]))+(?!\w)",
+    "Laravel, Drupal": r"(?<![^\s(\"'>])[:!][a-z][a-z\d_]{2,60}(?![\w:(])",
     "function key": r"(?<![\w+\-])F(?:[1-9]|1[0-2])(?!\w)",
 }
-"""Patterns by what they find: --all, config.ini, /etc/x, .bashrc, MAX_SIZE, main(), $HOME, Ctrl+Q"""
+"""Patterns by what they find: --all, config.ini, /etc/x, .bashrc, MAX_SIZE, main(), $HOME, Ctrl+Q, :count and !link"""

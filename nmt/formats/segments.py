@@ -135,7 +135,8 @@ class Segment:
                 continue
             self.walls.append(start)
             is_apart |= token.parts
-            if token.ends and self.text:
+            is_between = token.is_block and index > 0 and tokens[index - 1].is_block  # </button><button>
+            if (token.ends or is_between) and self.text:
                 self.ends.append(start)
             if code.kind == "close":
                 element = elements[openings[index]]

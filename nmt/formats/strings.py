@@ -28,6 +28,7 @@ _TERM = re.compile(r"[^\W\d_]{2}")  # in the left one of two columns
 _BULLET = re.compile(r"[•‣◦▪▫·●○■□–—→►✓✔✗✘★☆*+-]\s+(?=\S)")
 _WORDS_ALONE = re.compile(r"(?=[^\W\d_])[^\W_]+(?:[,;:.!?)»”]*[ ][(«„“]?[^\W_]+|[-/’.][^\W_]+)*(?:\.{3}|[.:…!?)»”]+)?")
 """Words with single spaces and usual punctuation, as two of three strings are: there is nothing to take out"""
+_BARE_NEWLINE = re.compile(r"(?<!\r)\n")
 _LINE_BREAK = re.compile(r"\n")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _SENTENCE_END = re.compile(r"\S[)\]}>»”’\"']*[.!?:…][)\]}»”’\"']*\Z")
@@ -116,14 +117,16 @@ def _kept(text: str) -> Counter[str]:
 
     That is placeholders and tags, and signs of unknown placeholders, since each program may have its own.
     """
-    found = Counter(placeholders(text))
-    found.update(tag[0] for tag in _tags(text) if not tag["entity"])
+    tags = [Span(*tag.span()) for tag in _tags(text) if not tag["entity"]]
+    in_brackets = [tag for tag in tags if text[tag.start] == "["]  # no URL goes on behind them: [url=https://x.org]the
+    found = Counter(span.text_in(text) for span in PLACEHOLDERS.spans(text, in_brackets, linked=False))
+    found.update(tag.text_in(text) for tag in tags if text[tag.start] != "[")
     found.update(SIGNS.findall(text))
     return found
 
 
 def _tags(text: str) -> Iterator[re.Match[str]]:
-    if "<" in text or "&" in text:  # most strings have none
+    if "<" in text or "&" in text or "[" in text:  # most strings have none
         yield from TAGS.finditer(text)
 
 
@@ -150,6 +153,10 @@ class ProgramString:
         self._accelerators = accelerators
         self._punctuation = punctuation
         self.body, self._letter = accelerators.split(text)
+        self._newline = "\n"
+        if "\r\n" in text and not _BARE_NEWLINE.search(text):  # all its lines end as on Windows
+            self._newline = "\r\n"
+            self.body = self.body.replace("\r\n", "\n")
         self.mark = accelerators.mark if self._letter else ""
         self._place = len(commonprefix((text, self.body)))  # of the accelerator  # noqa: RUF071
         self._lines = [*_divided(self.body, may_wrap)]
@@ -158,7 +165,9 @@ class ProgramString:
     @property
     def has_message(self) -> bool:
         """Whether it has a message of ICU, which is copied with the texts inside."""
-        return any(MESSAGE.match(each) for each in placeholders(self.body))
+        tags = offsets_in(Span(*tag.span()) for tag in _tags(self.body))  # some have such a message as an attribute
+        spans = PLACEHOLDERS.spans(self.body, linked=False)
+        return any(MESSAGE.match(span.text_in(self.body)) and span.start not in tags for span in spans)
 
     def used(self, translations: Mapping[str, str]) -> Sequence[str]:
         """Return those of `texts` whose translations the string is made of."""
@@ -196,7 +205,10 @@ class ProgramString:
         if self._letter:
             core = self._with_accelerator(core)
         before, _, after = self.body.partition(source)
-        return before + core + after
+        whole = before + core + after
+        if self._newline != "\n":
+            whole = whole.replace("\r\n", "\n").replace("\n", self._newline)
+        return whole
 
     def _with_end(self, text: str, source: str) -> str:
         """Return a translation that ends as the source does, or as its language has it, whatever tags are behind."""
@@ -275,10 +287,15 @@ def _sections(lines: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _is_laid_out(text: str) -> bool:
-    """Return whether a text has blocks of HTML, or a code or placeholder that goes on over lines."""
+    """Return whether a text has blocks of HTML, or a code, pair of BBCode or placeholder that goes on over lines."""
+    opened = Counter[str]()  # tags of BBCode, which are tags only where both are
     for token in tokens_of(text):
         is_code = token.kind not in ("text", "space")
         if is_code and (token.is_block or "\n" in token.raw):
+            return True
+        if token.raw.startswith("["):
+            opened[token.name] += (token.kind == "open") - (token.kind == "close")
+        elif "\n" in token.raw and any(opened.values()):
             return True
     return any("\n" in each for each in placeholders(text))
 
@@ -294,7 +311,7 @@ def _is_paired(line: str) -> bool:
 def _without_tags_behind(text: str) -> tuple[str, str]:
     """Return a text without the tags and spaces at its end, and these."""
     at = len(text)
-    if "<" in text:
+    if "<" in text or "[" in text:
         for token in reversed([*tokens_of(text)]):
             if token.kind in ("text", "copy"):
                 break

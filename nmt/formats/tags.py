@@ -21,10 +21,14 @@ _NAME = r"[^\W\d][\w:.-]*|\d{1,3}"  # <0> is of React
 TAGS = re.compile(
     rf"<({_CODE})\b{_ATTRIBUTES}(?<!/)>(?:(?!<\1\b).)*?</\1\s*>|<(?P<slash>/?)(?P<name>{_NAME}){_ATTRIBUTES}/?>"
     r"|(?P<pair><!\[CDATA\[|\]\]>)|<!--(?:(?!<!--).)*?-->|<\?[^<>]*>|<![A-Z\[][^<>]*>"
+    r"|\{(?P<opened>\w{1,6})>(?=.{0,2000}?<(?P=opened)\})|<(?P<closed>\w{1,6})\}"  # {1>words<1} is of Phrase
+    r"|\[(?P<code>[A-Za-z][\w-]{0,30})(?:(?:[ =][^\[\]<>]{0,400})?\](?=.{0,2000}?\[/(?P=code)\])"  # [b]x[/b] of BBCode
+    r"|(?: [\w-]{1,30}=(?:\"[^\"\[\]]{0,400}\"|'[^'\[\]]{0,400}')){1,20} ?/?\])"  # [gallery ids="1"] of WordPress
+    r"|\[/(?P<end>[A-Za-z][\w-]{0,30})\]|\[\*\]"
     r"|(?P<entity>&(?:\#\d{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});)",
     re.DOTALL,
 )
-"""Pattern for tags and entities of HTML and XML"""
+"""Pattern for tags and entities of HTML and XML, and for tags of Phrase, BBCode and WordPress"""
 _COPIED = re.compile(  # tags of elements that are copied whole; xliff:g is of Android
     r"<(?:code|kbd|samp|pre|tt|var|svg|math|xliff:g)\b"
     r"|<[^>]*\s(?:(?:\w+:)?translate=[\"']?no\b|class=[\"']?[^\"'>]*\bnotranslate\b)"
@@ -33,8 +37,10 @@ _COPIED = re.compile(  # tags of elements that are copied whole; xliff:g is of A
 )
 _BLOCK = re.compile(  # elements of HTML that part words even without a space, and end sentences
     r"br|hr|p|div|li|[uod]l|d[td]|t[dhr]|table|thead|tbody|tfoot|caption|h[1-6]|blockquote|section|article|aside|nav"
-    r"|header|footer|main|option|select|form|fieldset|legend|figure|figcaption|summary|details|title|body|html|head"
+    r"|header|footer|main|address|dialog|menu|noscript|label|button|textarea|optgroup|option|select"
+    r"|form|fieldset|legend|figure|figcaption|summary|details|title|body|html|head"
 )
+_INLINE = ("label", "button")  # of them, those that stand in sentences, too: Press <button>Save</button> to go on.
 _ENDING = re.compile(  # tags of XLIFF and TMX that do: a segment of its own, a line break
     r"<mrk\b[^>]*\smtype=[\"']seg\b|<(?:x|ph)\b[^>]*\s(?:c?type=[\"'](?:x-)?(?:lb|br)[\"']|id=[\"']LINE_BREAK)",
     re.IGNORECASE,
@@ -176,12 +182,13 @@ def tokens_of(line: str) -> Iterator[Token]:
 
 
 def _entity(raw: str) -> Token:
-    """Return the token of an entity: text, or a code if it is a plain space or a tab."""
+    """Return the token of an entity: text, or a code if it is a plain space or a tab; &brandShortName; is copied."""
     sign = one_line(html.unescape(raw))
+    if sign == raw:
+        return Token("copy", raw)
     if sign in (" ", "\t"):
         return Token("alone", raw, [(sign, raw)], parts=True)
-    signs = [(sign, raw)] if sign != raw else plain(raw)
-    return Token("text", raw, signs)
+    return Token("text", raw, [(sign, raw)])
 
 
 def _code(raw: str, name: str, is_closing: bool) -> Token:
@@ -193,7 +200,7 @@ def _code(raw: str, name: str, is_closing: bool) -> Token:
             kind_of_half: Kind = "open" if half[1] in ("bpt", "bx") else "close"
             return Token(kind_of_half, raw, name=f"{half[1][1:]}={number[1]}")  # both halves have the name pt=1 or x=1
     is_block = _BLOCK.fullmatch(name) is not None
-    ends = is_block or _ENDING.match(raw) is not None
+    ends = (is_block and name not in _INLINE) or _ENDING.match(raw) is not None
     kind: Kind = "alone"
     if is_closing:
         kind = "close"
@@ -209,6 +216,7 @@ class Elements:
         """Read a line."""
         self._line = line
         self._ends: dict[int, int] | None = None
+        self._names: set[str] = set()  # of tags before that are no XML: without them, [/etc] is a text
 
     def found(self) -> Iterator[tuple[re.Match[str], Token, int]]:
         """Yield each match of TAGS outside of copied elements, its token, and the offset behind this."""
@@ -222,7 +230,14 @@ class Elements:
         raw = found[0]
         if found["entity"]:
             return _entity(raw), found.end()
-        if self._is_of_url(found):
+        opened = found["opened"] or found["code"]
+        closed = found["closed"] or found["end"]
+        if opened:
+            self._names.add(raw[0] + opened)
+            return Token("open", raw, name=f"[{opened}"), found.end()
+        if closed and f"{'[' if found['end'] else '{'}{closed}" in self._names:
+            return Token("close", raw, name=f"[{closed}"), found.end()
+        if closed or self._is_of_url(found):
             return Token("text", raw, plain(raw)), found.end()
         if _COPIED.match(raw):
             end = self._end_of(found)

@@ -54,6 +54,14 @@ for _ in range(3):
 _OPTIONS = r"(?:[#0+']|-(?=[\d*]))*(?:\d{1,3}|\*)?(?:\.(?:\d{1,3}|\*)?)?"
 _LENGTH = r"(?:hh?|ll?|[qjztLw]|I64|I32)?"
 _NO_LETTER = r"(?![^\W\d_])"
+_SPACED = rf"\w(?<![{TOUCHING_RANGES}])"  # a character of a word, of a script with spaces
+
+_NAME = (  # of a placeholder such as %title; after a letter of printf, only names that are usual: %s stands in "%sread"
+    r"(?:(?!ll?[du]|[zhjtq]+[du])[abe-nqrtvwyz][a-z\d_]{2,60}"
+    r"|(?:code|colou?r|column|command|comment|content|context|count|country|current|date|day|description|dir|directory"
+    r"|domain|object|option|order|owner|page|path|percent|plugin|product|profile|project|server|service|site|size"
+    r"|source|state|status|subject|uid|url|user|username)(?:_[a-z\d_]{1,40})?)"
+)
 
 FORMATS = {
     "URL": rf"(?<![A-Za-z\d]){_SCHEME}(?:{_IN_URL})*(?:{_END})",
@@ -70,6 +78,13 @@ FORMATS = {
     "date": rf"(?<![\d%])%(?:[EO_^]|-(?=[dmHIMSjekl]))?[A-Za-z]{_NO_LETTER}",  # strftime
     "Qt, KDE": r"(?<![\d%])%(?:L\d\d?|[1-9])%?(?![\d%]|[.,]\d)",
     "Windows, Symfony": r"(?<![\w%])%[A-Za-z_]\w{0,60}(?:[.\-]\w{1,60}){0,5}%(?![\w%])",
+    "Drupal": rf"(?<![.+\-@/%$#])(?<!{_SPACED})@[A-Za-z][A-Za-z\d_]{{1,60}}(?:[/\-][A-Za-z\d_]{{1,60}}){{0,3}}"
+    rf"(?!{_SPACED})",  # also @user, @a/b
+    "Drupal, LibreOffice": rf"(?<![\w%])(?<!(?<![%$])\d\s)%(?:[A-Z][A-Z\d_]{{2,60}}|{_NAME})(?![\w%])",
+    "Apple": r"%(?:\d{1,2}\$)?#@\w{1,60}@",  # of a .stringsdict; %arg is of a string catalog
+    "Boost": r"%\|[^|%\s]{1,20}\|",
+    "subtitles": r"\{\\[a-z\d][^{}\n]{0,80}\}|(?:\d{1,3}:)?\d\d:\d\d[.,]\d{3} --> (?:\d{1,3}:)?\d\d:\d\d[.,]\d{3}"
+    r"(?: [A-Za-z]\w{0,20}:[\w.,%\-]{0,30}[\w%]){0,9}|<(?:\d{1,3}:)?\d\d:\d\d\.\d{3}>",
     "variable": r"(?<![\w$])\$(?:[A-Za-z_]\w{0,60}(?:\([^()\n]{1,200}\))?|\(\w{1,60}\))",  # $t(key) is of i18next
     "React": r"</?\d{1,3} ?/?>",
     "ERB, EJS": r"<%[^<>\n]{1,200}%>",

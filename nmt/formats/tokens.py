@@ -14,6 +14,7 @@ from nmt.text.scripts import has_words
 
 SPECIAL_SPACE = re.compile(r"[^\S \n]")
 """White space other than plain spaces and line ends"""
+_LINK = re.compile(r"[^\w\s<>()\[\]{}\"'“”‘’«»]")  # what two copies may have between them and be one
 Sign = tuple[str, str]
 """A character of text, and how the unit writes it; an entity may stand for several characters"""
 Kind = Literal["text", "space", "open", "close", "alone", "copy"]
@@ -96,8 +97,8 @@ def raw_of(tokens: Iterable[Token]) -> str:
 
 
 def prepared(tokens: Iterable[Token]) -> list[Token]:
-    """Turn white space with a meaning of its own into codes; join codes without words that touch."""
-    parts = chain.from_iterable(map(_cut_at_special_space, tokens))
+    """Turn white space with a meaning of its own into codes; join codes without words that touch, and copies."""
+    parts = chain.from_iterable(map(_cut_at_special_space, _joined_copies(tokens)))
     return [*_joined_codes(_with_own_space([*parts]))]
 
 
@@ -162,6 +163,22 @@ def _joined_codes(tokens: Sequence[Token]) -> Iterator[Token]:
         yield token
         run = []
     yield from _as_one(run)
+
+
+def _joined_copies(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Yield tokens; what is copied is one with the next such thing one sign behind it: <kbd>Ctrl</kbd>+<kbd>C</kbd>."""
+    run: list[Token] = []  # a copy, and maybe a sign behind it
+    for token in tokens:
+        if run and token.kind == "copy":
+            run = [Token("copy", raw_of([*run, token]))]
+        elif len(run) == 1 and token.kind == "text" and _LINK.fullmatch(token.raw):
+            run.append(token)
+        else:
+            yield from run
+            run = [token] if token.kind == "copy" else []
+            if not run:
+                yield token
+    yield from run
 
 
 def _as_one(run: Sequence[Token]) -> Iterator[Token]:

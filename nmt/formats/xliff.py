@@ -14,6 +14,10 @@ FOR_REVIEW = "needs-review-translation"
 QUALIFIERS: Mapping[Origin, str] = {"memory": "exact-match", "near memory": "fuzzy-match", "model": "mt-suggestion"}
 """What `state-qualifier` says of the origins"""
 _ORIGIN_OF = {qualifier: origin for origin, qualifier in QUALIFIERS.items()}
+LOCKS = ("m:locked", "mq:locked", "locked")
+"""Attributes of units in files of Phrase and memoQ, and of segments in those of Trados, that people must not change"""
+WHOLE = ""
+"""What is locked if not a segment alone"""
 Put = Callable[[str | None, str, str], None]
 """Function that sets the XML inside a target or a segment, unless it is None, and the target's state and qualifier"""
 
@@ -85,12 +89,17 @@ class XliffFile(UnitFile):
         target = element.child("target")
         if source is None or not source.content().strip() or element.inherited("translate") == "no":
             return
+        locked = _locked(element)
+        if WHOLE in locked:
+            return
         segments: Mapping[str, Element] = {}
         if not is_whole:
             segments = _segments(element, source, target)
         places = _marked(target)
         written: dict[str, str] = {}
         for name, segment in segments.items():
+            if name in locked:
+                continue
             put = partial(self._put_segment, element, places, written, name)
             unit = self._unit(segment, _Place(element, places.get(name), put))
             unit.name = " ".join(filter(None, [unit.name, name]))
@@ -176,6 +185,18 @@ class XliffFile(UnitFile):
 def _notes(element: Element) -> list[str]:
     """Return the notes of a unit, as they are written."""
     return [note.raw for note in element.named("note")]
+
+
+def _locked(element: Element) -> set[str]:
+    """Return the names of the segments of a unit that are locked; WHOLE if the unit is."""
+    found = {WHOLE} if _has_lock(element) else set()
+    for definitions in element.named("seg-defs"):
+        found.update(segment.get("id") for segment in definitions.named("seg") if _has_lock(segment))
+    return found
+
+
+def _has_lock(element: Element) -> bool:
+    return any(element.get(name) in ("true", "locked") for name in LOCKS)
 
 
 def _is_new(target: Element | None) -> bool:

@@ -27,6 +27,7 @@ _PART = re.compile(
     rf"|(?P<bare><(?P<name>[^\s/>]++){_INSIDE_TAG})(?<!/)></(?P=name)\s*>|(?P<tag><{_INSIDE_TAG}>)",
     re.DOTALL,
 )
+_SECTION = re.compile(r"(\s*)<!\[CDATA\[(?:(?!\]\]>).)*\]\]>(\s*)", re.DOTALL)
 _CODE = re.compile(r"</?(?:\w+:)?(?:bpt|ept|ph|it|ut)\b")
 """Elements of XLIFF and TMX that hold codes of another format"""
 _KEPT = re.compile(rf"{_CODE.pattern}|<(?:\w+:)?mrk\b[^>]*\bmtype\s*=\s*[\"'](?:x-)?protected")
@@ -238,7 +239,11 @@ class XmlText:
         """Return the XML of a translation of a source that may be wrapped; that of the source if it is the same."""
         if text == source.content(may_wrap=True):
             return source.inside
-        return self.as_xml(text, bool(source.children))
+        xml = self.as_xml(text, bool(source.children))
+        section = _SECTION.fullmatch(source.inside)
+        if section and not ("]]>" in text or "\r" in text):
+            return f"{section[1]}<![CDATA[{text.replace(chr(10), self.newline)}]]>{section[2]}"
+        return xml
 
     def as_xml(self, text: str, is_xml: bool, escapes: Mapping[int, str] = MappingProxyType({})) -> str:
         """Return the XML of a text, with the line ends of the document; raise ExpatError if it is not well-formed."""

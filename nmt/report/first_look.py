@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nmt.data.corpus import REPEATED, SOURCE_WORDS, TARGET_WORDS
+from nmt.data.corpus import HELD_OUT, REPEATED, SOURCE_WORDS, TARGET_WORDS
 from nmt.data.data_report import BY_LENGTH, KNOWN, KNOWN_WORDS, LENGTHS, MEAN_SOURCE, MEAN_TARGET
 from nmt.recipe import Data
 from nmt.report.page import render
@@ -45,6 +45,7 @@ def write_look(report: Mapping[str, Figures], data: Data, folder: Path) -> Path:
         splits={split: _described(figures) for split, figures in splits.items()},
         dropped=[kind for kind in kinds if kind.title.startswith(DROPPED)],
         odd=[kind for kind in kinds if not kind.title.startswith(DROPPED)],
+        set_aside=splits["train"].get(HELD_OUT, 0),
         known={split: _known(figures) for split, figures in splits.items() if KNOWN in figures},
         lengths=_lengths(splits["train"]),
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt import __version__
-from nmt.checkpoint.reading import CHECKPOINT, Bundle, NewerFormat, checkpoint_folders
+from nmt.checkpoint.reading import AVERAGED, CHECKPOINT, MANIFEST, Bundle, NewerFormat, checkpoint_folders
 from nmt.recipe import Recipe
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources, clear_parts, make_directory
@@ -25,6 +25,10 @@ from nmt.training.run_state import RunState
 ABOUT = "run.json"
 PAGE = "report.html"
 LOCK = ".lock"
+PLACES = "places"
+"""Key of the bundle.json of an average: the folder whose place its run is about to take, and what that becomes"""
+DECIDED = "decided"
+"""Key likewise: whether the decision about training.replace_init is made and carried out"""
 
 
 def lock_directory(out: Path, data: Path, held: ExitStack, say: Callable[[str], None]) -> None:
@@ -103,3 +107,26 @@ def about_run(parameters: int, base: Recipe | None, data: dict[str, Any], prepar
 def _utf_8(text: str) -> str:
     """Escape the bytes of arguments and paths that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def place_of(start: Path) -> Path | None:
+    """Return the folder that a run with training.replace_init takes the place of, by its training.init_from.
+
+    That of a run's average is the run. None can be replaced where the start is a checkpoint, which its run needs, or no
+    folder here.
+    """
+    if not start.is_dir():
+        return None
+    if not checkpoint_folders(start.parent):
+        return start
+    if start.name == AVERAGED:
+        return start.parent
+    return None if CHECKPOINT.fullmatch(start.name) else start
+
+
+def undecided(run: Path) -> Bundle | None:
+    """Return the average of a run that was interrupted before training.replace_init was decided and carried out."""
+    if not (run / AVERAGED / MANIFEST).exists():
+        return None
+    average = Bundle.read(run / AVERAGED)
+    return average if average.recipe.training.replace_init and not average.written.get(DECIDED) else None

@@ -122,16 +122,12 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     """Format a run's plan as a table."""
     plan = make_plan(recipe, device, devices)
     training = recipe.training
+    seconds, measured = _update_seconds(plan, recipe, device, devices)
+    updates = training.updates
+    if training.minutes is not None:
+        fitting = int(UPDATING * 60 * training.minutes / seconds)
+        updates = min(updates, max(1, fitting))
     on_cpu = device.type == "cpu"
-    dtype = product_dtype(training.precision, device, recipe.model.d_model)
-    peak = measured_flops(device, dtype)
-    at_work = devices
-    per_device = " per device"
-    measured = f"the {peak / 1e9:,.0f} GFLOP/s measured just now"
-    if on_cpu:
-        at_work = 1  # workers share the CPU
-        per_device = ""
-        measured += " in bf16" if dtype == torch.bfloat16 else f" by {fp32_multiplier()}"
     each = ""
     on = str(device)
     if devices > 1 and on_cpu:
@@ -140,12 +136,44 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     elif devices > 1:
         each = " on each device"
         on = f"{devices} devices, {device.type}"
-    seconds = plan.flops_per_update / (EFFICIENCY * peak * at_work)
-    updates = training.updates
-    if training.minutes is not None:
-        fitting = int(UPDATING * 60 * training.minutes / seconds)
-        updates = min(updates, max(1, fitting))
 
+    rows = _sizes(plan, recipe)
+    rows["micro-batches"] = f"about {plan.micro_batches} per update{each}"
+    per_device = "" if on_cpu else " per device"
+    rows["memory"] = f"about {_bytes(plan.memory_bytes)}{per_device}, plus PyTorch itself"
+    rows["disk"] = _disk(training, updates, updates * seconds, plan.saved_bytes)
+    total = f"{plan.flops_per_update * updates:.2e} for {updates:,} updates"
+    rows["FLOPs"] = f"{plan.flops_per_update:.2e} per update, {total}"
+    rows["time"] = f"about {clock(seconds * updates)}, {seconds:,.3g} s per update on {on}"
+    if updates < training.updates:
+        rows["time"] += f", of which {updates:,} fit into training.minutes"
+    rows["time"] += f", at {EFFICIENCY:.0%} of {measured}"
+    if plan.pairs:
+        rows["epochs"] = f"about {updates * plan.sentences / plan.pairs:.3g} of {plan.pairs:,} pairs"
+    if tells(recipe) and (plan.words or not plan.pairs):  # data that an older nmt has prepared has no words counted
+        target = plan.lengths[1]
+        rows["dev chrF2"] = _prospect(plan, updates * plan.sentences * (target + 1))
+    if not training.is_timed and updates < 2 * training.warmup:
+        shorter = f"try a tenth, {max(1, updates // 10):,}, or train longer"
+        rows["warning"] = f"training.warmup is {training.warmup:,} of {updates:,} updates: {shorter}"
+    width = max(map(len, rows))
+    return "\n".join([f"plan of {recipe.name}", *(f"{name:<{width}}  {text}" for name, text in rows.items())])
+
+
+def _update_seconds(plan: Plan, recipe: Recipe, device: torch.device, devices: int) -> tuple[float, str]:
+    """Estimate the seconds of an update; return them, and say the speed of products from which they follow."""
+    dtype = product_dtype(recipe.training.precision, device, recipe.model.d_model)
+    peak = measured_flops(device, dtype)
+    measured = f"the {peak / 1e9:,.0f} GFLOP/s measured just now"
+    at_work = devices
+    if device.type == "cpu":
+        at_work = 1  # workers share the CPU
+        measured += " in bf16" if dtype == torch.bfloat16 else f" by {fp32_multiplier()}"
+    return plan.flops_per_update / (EFFICIENCY * peak * at_work), measured
+
+
+def _sizes(plan: Plan, recipe: Recipe) -> dict[str, str]:
+    """Return the rows of a plan about the model and its updates, whatever trains it."""
     assumed = " (assumed)" if plan.assumed else ""
     subwords, symbols = plan.vocabularies
     source, target = plan.lengths
@@ -160,27 +188,10 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     rows = {"vocabulary": vocabulary, "parameters": size}
     for part, count in plan.parameters.items():
         rows[f"  {part}"] = f"{count:,}"
-    tokens = training.batch_tokens
+    tokens = recipe.training.batch_tokens
     rows["tokens per update"] = f"{tokens:,} source and {tokens:,} target at most"
     rows["sentences per update"] = f"about {plan.sentences:,.0f}, at {lengths}{assumed}"
-    rows["micro-batches"] = f"about {plan.micro_batches} per update{each}"
-    rows["memory"] = f"about {_bytes(plan.memory_bytes)}{per_device}, plus PyTorch itself"
-    rows["disk"] = _disk(training, updates, updates * seconds, plan.saved_bytes)
-    total = f"{plan.flops_per_update * updates:.2e} for {updates:,} updates"
-    rows["FLOPs"] = f"{plan.flops_per_update:.2e} per update, {total}"
-    rows["time"] = f"about {clock(seconds * updates)}, {seconds:,.3g} s per update on {on}"
-    if updates < training.updates:
-        rows["time"] += f", of which {updates:,} fit into training.minutes"
-    rows["time"] += f", at {EFFICIENCY:.0%} of {measured}"
-    if plan.pairs:
-        rows["epochs"] = f"about {updates * plan.sentences / plan.pairs:.3g} of {plan.pairs:,} pairs"
-    if tells(recipe) and (plan.words or not plan.pairs):  # data that an older nmt has prepared has no words counted
-        rows["dev chrF2"] = _prospect(plan, updates * plan.sentences * (target + 1))
-    if not training.is_timed and updates < 2 * training.warmup:
-        shorter = f"try a tenth, {max(1, updates // 10):,}, or train longer"
-        rows["warning"] = f"training.warmup is {training.warmup:,} of {updates:,} updates: {shorter}"
-    width = max(map(len, rows))
-    return "\n".join([f"plan of {recipe.name}", *(f"{name:<{width}}  {text}" for name, text in rows.items())])
+    return rows
 
 
 def _prospect(plan: Plan, tokens: float) -> str:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import torch
 
-from nmt.checkpoint.reading import Bundle, load_weights
+from nmt.checkpoint.reading import AVERAGED, Bundle, load_weights
 from nmt.checkpoint.writing import add_info, mix
 from nmt.exchange.resolve import resolve
 from nmt.metrics.significance import SIGNIFICANT
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.processes import claimed
-from nmt.training.directory import LOCK
+from nmt.training.directory import DECIDED, LOCK, PLACES, place_of
 from nmt.training.validation import Validation
 
 SHARES = (1.0, 0.5, 0.25)
@@ -29,32 +29,59 @@ def succeed(run: Path, result: Bundle, device: torch.device, console: Console) -
     """Put a run in the place of the model of training.init_from, which stays beside it; return where the run is then.
 
     If its average, `result`, scores lower than that model by more than chance, an average of both takes its place. The
-    run stays where it is if these score lower, too, or if the place is none of this machine. Raise UserError if another
-    process trains there, or if a folder cannot be renamed.
+    run stays where it is if these score lower, too, or if it cannot take the place. Raise UserError if another process
+    trains there. A process that is killed on the way has the next one decide, or do what was decided.
     """
     start = Path(result.recipe.training.init_from or "")
+    if PLACES in result.written:
+        place, kept = map(Path, result.written[PLACES])
+        if not os.path.lexists(place):  # killed between the two renames
+            os.rename(run, place)
+            return _in_place(run, place, kept, "accepted", console)
     before, _ = resolve(start)
     scores = _accepted(before, result, device, console)
     if scores is None:
         console.say(f"{start} stays as it is, and {run} has what was learned")
-        return run
-    if not start.is_dir():
+        return _decided(run)
+    folder = place_of(start)
+    if folder is None:
         console.say(f"accepted: {scores}; {start} cannot be replaced, so the new model is {run}")
-        return run
-    kept = _free_name(start)
+        return _decided(run)
+    kept = _free_name(folder)
+    add_info(result.path, {PLACES: [str(folder), str(kept)]})
     with ExitStack() as held:
-        if (start / LOCK).exists() and not held.enter_context(claimed(start / LOCK, alone=True)):
-            raise UserError(f"{start}: another process is training there", f"the new model is {run}")
-        os.rename(start, kept)
+        if (folder / LOCK).exists() and not held.enter_context(claimed(folder / LOCK, alone=True)):
+            raise UserError(f"{folder}: another process is training there", f"the new model is {run}")
         try:
-            os.rename(run, start)
-        except OSError:
-            os.rename(kept, start)
-            raise
-    back = f"{shlex.join(['mv', str(start), str(run)])} && {shlex.join(['mv', str(kept), str(start)])}"
-    console.say(f"accepted: {scores}; {start} is the new model, {kept} the one before")
-    console.say(f"to take it back: {back}")
-    return start
+            os.rename(folder, kept)
+            try:
+                os.rename(run, folder)
+            except OSError:
+                os.rename(kept, folder)
+                raise
+        except OSError as error:  # on another disk, or in a folder that is not to be written to
+            reason = f"{folder} cannot be renamed ({error.strerror})"
+            console.say(f"accepted: {scores}; {reason}, so the new model is {run}")
+            console.say(f"to put it there: {_move(folder, kept)} && {_move(run, folder)}")
+            return _decided(run)
+    return _in_place(run, folder, kept, f"accepted: {scores}", console)
+
+
+def _in_place(run: Path, place: Path, kept: Path, accepted: str, console: Console) -> Path:
+    """Say that what was `run` is at `place` now, and what was there is `kept`; return the place."""
+    console.say(f"{accepted}; {place} is the new model, {kept} the one before")
+    console.say(f"to take it back: {_move(place, run)} && {_move(kept, place)}")
+    return _decided(place)
+
+
+def _decided(run: Path) -> Path:
+    """Note in a run's average that it is where it is to be; return the run."""
+    add_info(run / AVERAGED, {DECIDED: True})
+    return run
+
+
+def _move(path: Path, other: Path) -> str:
+    return shlex.join(["mv", str(path), str(other)])
 
 
 def _accepted(before: Bundle, result: Bundle, device: torch.device, console: Console) -> str | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ from nmt.recipe import Recipe, load
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.training import succession
+from nmt.training.directory import place_of, undecided
 
 START = "training.init_from=ckpts"
 COMMAND = f"nmt train fix.tsv --set {START} --threads 1 --devices 1"
@@ -75,20 +78,34 @@ def test_what_spoils_a_model_is_not_accepted(tmp_path: Path) -> None:
     assert not Path("ckpts-1").exists()
 
 
-def test_a_share_of_what_was_learned_is_taken_where_all_of_it_is_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+def corrected(scale: float, run: Path = Path("ckpts-2")) -> Bundle:
+    """Write a run that has learned from ckpts, up to its average; its weights are random, of so much `scale`."""
     before, _ = resolve(Path("ckpts"))
-    weights = before.weights()
-    spoilt = {name: torch.randn(weight.shape) for name, weight in weights.items()}
-    training = before.recipe.training.model_copy(update={"init_from": "ckpts"})
+    spoilt = {name: scale * torch.randn(weight.shape) for name, weight in before.weights().items()}
+    training = before.recipe.training.model_copy(update={"init_from": "ckpts", "replace_init": True, "minutes": 1.0})
     recipe = before.recipe.model_copy(update={"training": training})
     info = {key: before.written[key] for key in KEPT if key in before.written}
     for name in ("step-00000900", "averaged"):
         info |= {"run": "corrections", "step": 900}
-        save_bundle(Path("run") / name, spoilt, recipe, before.tokenizer(), info)
-    monkeypatch.setattr(succession, "SHARES", (1.0, 1e-4))
+        save_bundle(run / name, spoilt, recipe, before.tokenizer(), info)
+    return Bundle.read(run / "averaged")
+
+
+def succeed(result: Bundle) -> tuple[Path, list[str]]:
+    """Return where the run is at the end, and what was said."""
     said: list[str] = []
-    monkeypatch.setattr(Console, "say", lambda self, line: said.append(line))
-    place = succession.succeed(Path("run"), Bundle.read(Path("run/averaged")), torch.device("cpu"), Console(quiet=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Console, "say", lambda self, line: said.append(line))
+        place = succession.succeed(result.path.parent, result, torch.device("cpu"), Console(quiet=True))
+    return place, said
+
+
+def test_a_share_of_what_was_learned_is_taken_where_all_of_it_is_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = resolve(Path("ckpts"))[0].weights()
+    result = corrected(1.0)
+    spoilt = result.weights()
+    monkeypatch.setattr(succession, "SHARES", (1.0, 1e-4))
+    place, said = succeed(result)
     assert place == Path("ckpts")
     assert said[0].startswith("not accepted: dev chrF2")
     assert said[1].startswith("accepted: 0% of what was learned: dev chrF2")
@@ -97,6 +114,86 @@ def test_a_share_of_what_was_learned_is_taken_where_all_of_it_is_worse(monkeypat
     assert model.dev_score is not None
     for name, weight in model.weights().items():
         torch.testing.assert_close(weight, weights[name].lerp(spoilt[name], 1e-4))
+
+
+def test_a_decision_that_was_interrupted_is_made_by_the_same_command(
+    nmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["train", "fix.tsv", "--set", START, "--set", "training.updates=30", "--threads", "1", "--devices", "1"]
+    with monkeypatch.context() as patch:
+        patch.setattr(succession, "_accepted", lambda *given: 1 / 0)
+        assert "ZeroDivisionError" in nmt(*command).err
+    again = nmt(*command)
+    assert "recipe: ckpts-2.yaml, as it is" in again.err
+    assert "; ckpts is the new model, ckpts-1 the one before" in again.err
+
+
+def test_the_second_of_two_renames_is_made_by_the_same_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = find("fix.tsv")
+    result = corrected(1.0, given.run)
+    monkeypatch.setattr(succession, "_accepted", lambda *given: "dev chrF2 1")
+    rename = os.rename
+
+    def killed(path: Path, to: Path) -> None:
+        if path == given.run:
+            raise KeyboardInterrupt  # as a kill, after which nothing is put back
+        rename(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            succeed(result)
+    assert not Path("ckpts").exists()
+    assert find("fix.tsv").run == given.run
+    waiting = undecided(given.run)
+    assert waiting is not None
+    place, said = succeed(waiting)
+    assert place == Path("ckpts")
+    assert said[0] == "accepted; ckpts is the new model, ckpts-1 the one before"
+    assert undecided(place) is None
+
+
+def test_a_run_that_was_not_accepted_is_not_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = find("fix.tsv")
+    result = corrected(1.0, given.run)
+    assert find("fix.tsv").run == given.run
+    monkeypatch.setattr(succession, "_accepted", lambda *given: None)
+    assert succeed(result)[0] == given.run
+    assert find("fix.tsv").run == Path("ckpts-3")
+
+
+def test_a_model_that_cannot_be_renamed_stays_and_the_new_one_is_where_it_was_trained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result = corrected(1.0)
+    before = names(Path("ckpts"))
+    monkeypatch.setattr(succession, "_accepted", lambda *given: "dev chrF2 1")
+
+    rename = os.rename
+
+    def refuse(path: Path, to: Path) -> None:
+        if path == Path("ckpts-2"):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(path, to)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    place, said = succeed(result)
+    assert place == Path("ckpts-2")
+    assert said == [
+        "accepted: dev chrF2 1; ckpts cannot be renamed (Invalid cross-device link), so the new model is ckpts-2",
+        "to put it there: mv ckpts ckpts-1 && mv ckpts-2 ckpts",
+    ]
+    assert names(Path("ckpts")) == before
+
+
+def test_of_a_run_that_is_named_by_a_bundle_inside_of_it_the_average_alone_is_replaced() -> None:
+    assert place_of(Path("ckpts/averaged")) == Path("ckpts")
+    assert place_of(Path("ckpts/step-00000800")) is None
+    shutil.copytree("ckpts/averaged", "alone/averaged")
+    assert place_of(Path("alone/averaged")) == Path("alone/averaged")
+    os.chdir("ckpts")
+    with pytest.raises(UserError, match="is where you are, and a new model is to take its place"):
+        find_given(["../fix.tsv"], ["training.init_from=averaged"], "cpu", False, print)
 
 
 def test_an_epoch_has_three_times_as_many_pairs_that_the_model_was_trained_on() -> None:
@@ -120,6 +217,8 @@ def test_a_minute_that_was_interrupted_goes_on() -> None:
     given.run.rename("ckpts-1")  # as at its end, once its name is that of the model
     assert find("fix.tsv").run == Path("ckpts-3")
     shutil.rmtree("ckpts-3")
+    Path("ckpts-3.yaml").unlink()  # as of a command that was killed when it had written the pairs
+    assert find("fix.tsv").run == Path("ckpts-4")
     assert find("fix.tsv", overrides=["training.minutes=2"]).recipe.training.minutes == 2
 
 
@@ -129,6 +228,30 @@ def test_a_model_whose_data_is_gone_needs_a_development_set() -> None:
         find("fix.tsv")
     named = find("fix.tsv", overrides=["data.valid=[{source: valid.a, target: valid.b}]"])
     assert files_of(named.recipe) == [("fix.tsv", 1.0)]
+
+
+def test_a_model_that_was_trained_elsewhere_has_its_development_set_there(tmp_path: Path) -> None:
+    Path("here").mkdir()
+    os.chdir("here")
+    Path("fix.tsv").write_text("a b c c\tc c b a\n")
+    given = find_given(["fix.tsv"], ["training.init_from=../ckpts"], "cpu", False, print)
+    assert given.recipe.data.valid[0].source == str(tmp_path / "valid.a")
+    assert given.recipe.data.memory[0].source == str(tmp_path / "train.a")
+    Path("../valid.b").unlink()
+    with pytest.raises(UserError, match=r"the development set of its training, .* is not here: .*valid\.b") as caught:
+        find_given(["../fix.tsv"], ["training.init_from=../ckpts"], "cpu", False, print)
+    assert "--set 'data.valid=[{file: pairs.tsv}]'" in caught.value.hint
+
+
+def test_corrections_none_of_which_would_be_learned_are_refused() -> None:
+    known = Path("valid.a").read_text().splitlines()[0]
+    Path("dev.tsv").write_text(f"{known}\twrong\n{known}\twrong\n")
+    with pytest.raises(UserError, match=r"dev\.tsv: none of 2 pairs can be learned: 2 set aside for valid and test"):
+        find("dev.tsv")
+    Path("long.tsv").write_text("a b c " * 50 + "\t" + "c b a " * 50 + "\n")
+    with pytest.raises(UserError, match=r"long\.tsv: none of 1 pairs can be learned: 1 dropped as too long"):
+        find("long.tsv")
+    assert find("dev.tsv", "fix.tsv").run == Path("ckpts-2")
 
 
 def test_corrections_of_other_languages_and_empty_ones_are_refused() -> None:

@@ -172,7 +172,7 @@ def test_the_recipe_has_the_settings_and_a_comment_on_each_choice() -> None:
         },
         "tokenizer": {"vocab_size": 500},
         "model": {"dropout": 0.3},
-        "training": {"minutes": 5},
+        "training": {"weight_decay": 0.9, "minutes": 5},
     }
     first, *lines = made.text.splitlines()
     assert first == "# Written by: nmt train x.en-de.tsv"

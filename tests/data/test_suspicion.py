@@ -20,6 +20,8 @@ from nmt.data.suspicion import OTHER_NUMBERS, UNTRANSLATED, suspicions
         ("2.5 litres in May 2010", "2,5 Liter im Mai 2010", []),
         ("two cats at 3 pm", "2 Katzen um 15 Uhr", []),
         ("on 5 June 1984", "१९८४ जून ५", []),
+        ("1,234,567 books", "۱٬۲۳۴٬۵۶۷ کتاب", []),
+        ("9" * 5000, "8" * 5000, [OTHER_NUMBERS]),
     ],
 )
 def test_what_looks_wrong(source: str, target: str, found: list[str]) -> None:

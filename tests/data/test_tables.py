@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.data.tables import check_columns, read_table
+from nmt.data.tables import check_columns, read_table, row_line
 from nmt.system.errors import UserError
 
 Rows = list[list[str]]
@@ -109,7 +109,8 @@ def test_a_header_after_blank_rows_is_no_pair_either(tmp_path: Path, ending: str
     path = tmp_path / f"a.{ending}"
     path.write_text("".join(separator.join(filter(None, row)) + "\n" for row in rows))
     found = list(read_table(path, ("1", "2")))
-    assert found == [("", ""), ("", ""), ("Go.", "Geh."), ("", ""), ("Hi.", "Hallo.")]
+    assert found == [("", ""), ("Go.", "Geh."), ("", ""), ("Hi.", "Hallo.")]
+    assert [row_line(path, ("1", "2"), number)[0] for number in range(4)] == [1, 3, 4, 5]
 
 
 def test_quotation_marks_that_stay_open_are_ordinary_characters(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -204,6 +205,28 @@ def test_sentences_are_not_divided_inside_a_phrase() -> None:
     line = "See Dr. Who. Then sleep. Then wake."
     found = split(line, [Phrase("Who. Then", ("x",), 8)])
     assert [part.text for part in found] == ["See Dr. Who. Then sleep.", "Then wake."]
+
+
+@pytest.mark.parametrize("line", ["→", " %s", "%s (%s)", "2024", " 1,000.5 % ", "10:30–12:00", "5 %s"])
+def test_what_has_no_words_is_copied_and_so_are_numbers_beside_codes(line: str) -> None:
+    kept = [Phrase("%s", ("%s",), at.start(), kept=True) for at in re.finditer("%s", line)]
+    vocabulary: Any = Words()
+    splitter = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE)
+    has_digits = re.search(r"\d", line) is not None
+    assert bool(splitter.split(line, kept)) == has_digits
+    assert splitter.split(line, kept, copies_numbers=True) == []
+    assert joined(line, [], [])[0] == line
+
+
+def test_digits_that_a_reader_of_another_script_cannot_read_are_not_copied() -> None:
+    vocabulary: Any = Words()
+    splitter = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE)
+    assert [part.text for part in splitter.split("٣٤", copies_numbers=True)] == ["٣٤"]
+
+
+def test_a_number_that_is_a_term_is_translated_and_a_symbol_does_not_stay() -> None:
+    assert [part.text for part in split("24", [Phrase("24", ("42",), 0)])] == ["24"]
+    assert [part.text for part in split(">>deu<< %s", [Phrase("%s", ("%s",), 8, kept=True)])] == [">>deu<< %s"]
 
 
 def test_text_to_keep_that_is_longer_than_a_part_is_copied_around_the_search() -> None:

@@ -35,7 +35,7 @@ def killed(connection: Connection, asks: int = 0) -> _Worker:
 
 
 def test_results_are_those_of_one_engine_in_order() -> None:
-    lines = [f"{number:x}" * (number % 7) for number in range(1000)]
+    lines = [f"{number:x}g" * (number % 7) for number in range(1000)]  # no numbers alone, which are copied
     with Workers(shuffling, 2) as engine:
         assert [worker.name for worker in engine._workers] == ["worker 1 of 2", "worker 2 of 2"]
         for _ in range(2):  # a search follows another
@@ -94,7 +94,7 @@ def test_a_worker_imports_nothing_from_the_working_directory(tmp_path: Path, mon
 
 
 def test_streams_that_are_open_at_once_or_dropped_leave_each_other_their_results() -> None:
-    lines = [f"{number:x}" * (number % 7 + 1) for number in range(300)]
+    lines = [f"{number:x}g" * (number % 7 + 1) for number in range(300)]
     mirrored = [line[::-1] for line in lines]
     with Workers(shuffling, 2) as engine:
         translator = pipeline(engine)

@@ -114,6 +114,26 @@ def test_page_translates_capitals_in_small_letters(tmp_path):
     assert [answer["output"]["text"] for answer in answers[-2:]] == [result.texts[0] for result in results[-2:]]
 
 
+@pytest.mark.parametrize("line", ["2024", " 12:30 ", "1,234.5", "(50%)", "2024-11-30", "https://x.org", "%s"])
+def test_page_copies_a_line_without_words_as_nmt_does(tmp_path, line):
+    bundle = bundle_of(tmp_path / "bundle", decoding=Decoding(max_extra=9, beam=1))
+    (result,) = nmt.load(bundle.path).stream([line])
+    assert (result.pairs, result.texts) == ([], [line])
+    parts, *_ = translated(bundle, {"kind": "lines", "number": 1, "lines": [line], "direction": 0, "terms": []})
+    assert parts["parts"] == [[]]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_page_translates_what_nmt_does(keep, tmp_path):
+    decoding = Decoding(max_extra=9, beam=1, keep=keep)
+    bundle = bundle_of(tmp_path / "bundle", decoding=decoding)
+    lines = ["1st", "MP3", "<br>", "F5", "config.ini", "[b]", "2024", "%s", "@count", "5 km", "3 x 4", "12:30 h", "C++"]
+    lines += ["THE TREE! %s. 12", "--all", "&amp;", "!link", ":name", "{1>", "$5", "½", "(1) 2", "٣٤", "１２"]
+    parts, *_ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
+    found = [[part["ids"] for part in of_line] for of_line in parts["parts"]]
+    assert found == [[ids for ids, _ in result.pairs] for result in nmt.load(bundle.path).stream(lines)]
+
+
 def test_page_writes_the_sentences_in_capitals_that_are_so(tmp_path):
     bundle = bundle_of(tmp_path / "bundle", **VARIANTS[3])
     rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
@@ -241,6 +261,7 @@ KEEPING = [
     '<b class="x > y">STOP!</b> &amp; <!-- no --> <script>a < b</script> <ü> 1 < 2 > 1 <br/>&#8217; a<b',
     "2nd x86 Ⅷ² a1_b ٣abc m² 𝗕2 l'2e \U00020000/\U00020001",
     "C:\\WINDOWS\\x 5 km/h, 16 MB; UTF-8 TTB-LTR-UP STATE-OF-ART CTRL+Q A.TXT",
+    "@user @count-x @ab/cd @Straße René@home 私は@count件 *!*@x",
     "and/or he/she I/O a~b A-B a+b a:b a: b x@y $ 5 {} [x] () <> &",
 ]
 

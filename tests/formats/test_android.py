@@ -34,6 +34,16 @@ def written(file: AndroidFile) -> str:
         ("\\?", "?", "\\?."),
         ("a\xa0…\u3000b\u202f", "a\xa0…\u3000b\u202f", "a\xa0…\u3000b\u202f."),
         ("&lt;b&gt; &amp;amp; &#8230;", "<b> &amp; …", "&lt;b&gt; &amp;amp; &#8230;."),
+        (
+            '<![CDATA[<a href="x y"  id=\'z\'>it\\\'s "a"</a>]]>',
+            "<a href=\"x y\" id='z'>it's a</a>",
+            "<![CDATA[<a href=\"x y\"  id='z'>it\\'s a</a>.]]>",
+        ),
+        (
+            '&lt;a href=\\"x\\">a&lt;/a> &lt;br>',
+            '<a href="x">a</a> <br>',
+            '&lt;a href=\\"x\\"&gt;a&lt;/a&gt; &lt;br&gt;.',
+        ),
         ("<![CDATA[<b>it\\'s</b>]]>", "<b>it's</b>", "<![CDATA[<b>it\\'s</b>.]]>"),
         (
             " <![CDATA[\n  <p>a</p>\n  <p>b</p> ]]>\n",

@@ -433,3 +433,14 @@ def test_a_unit_takes_over_all_that_another_version_of_it_has(
     for unit in edited.units:
         unit.write([f"{source}!" for source in unit.sources], False)
     assert rest_of(one.other(one.path, edited.content())) == rest_of(written)
+
+
+def test_pairs_are_placed_in_the_line_of_their_unit(tmp_path: Path) -> None:
+    path = tmp_path / "app.po"
+    units = ['#. note\nmsgid "Open"\nmsgstr "Öffnen"', '#, fuzzy\nmsgid "No"\nmsgstr "?"']
+    units += ['msgid "a %d"\nmsgid_plural "as %d"\nmsgstr[0] "b %d"\nmsgstr[1] "bs %d"', 'msgid "End"\nmsgstr "Ende"']
+    header = 'msgid ""\nmsgstr ""\n"Language: de\\n"\n"Plural-Forms: nplurals=2; plural=(n != 1);\\n"'
+    path.write_text("\n\n".join([header, *units, ""]), encoding="utf-8")
+    found = [(line, source) for line, source, _ in BilingualFile(path, ("en", "de")).placed_pairs()]
+    text = path.read_text(encoding="utf-8").splitlines()
+    assert [text[line - 1] for line, _ in found] == ['msgid "Open"', 'msgid "a %d"', 'msgid "a %d"', 'msgid "End"']

@@ -302,6 +302,7 @@ BLOCKS = {
     "!!! note\n    The cat.\n\n    Is here.\n\nMore": ["The cat.", "Is here.", "More"],
     '!!! note inline "The title"\n    It is\n\n        make all of it': ["The title", "It is"],
     '=== "The tab"\n\n    The cat.': ["The tab", "The cat."],
+    ":::note[The title]\n:::tip[It]{.x}\n:::": ["The title", "It"],
     ":::note\nThe cat.\n:::\n::: tip The title\n:::": ["The cat.", "The title"],
     "```{note}\nThe cat.\n```\n```{code}\nthe cat is here, all of it\n```": ["The cat."],
     ".. note:: The cat is here.": ["The cat is here."],
@@ -336,6 +337,18 @@ BLOCKS = {
     "$$\nThe cat is here.\n$$": [],
     "(the-label)=\n{: .the-class}\n{% include the cat %}\nimport Cat from 'the/cat'": [],
     "<!-- The cat\nis here. -->": [],
+    "1\n00:00:01,000 --> 00:00:02,000 X1:10 X2:20 Y1:30 Y2:40\n<i>- Where is the cat?</i>\n- Here.\n": [
+        "<i>- Where is the cat?</i>",
+        "Here.",
+    ],
+    "import {\n  The,\n  Cat,\n} from 'the/cat'\n\nThe dog": ["The dog"],
+    "export const cat = {\n  is: 'The cat is here',\n\n  f: () => {},\n}\n\nThe dog": ["The dog"],
+    "{/* The cat\nis here */}\nThe dog": ["The dog"],
+    "<Cat\n  say={() => {\n    say('The cat is here')\n  }}\n/>\nThe dog": ["The dog"],
+    "<Cats all={[\n  {name: 'The cat'},\n]}\n>\nThe dog": ["The dog"],
+    # what is like it, and text
+    "export the cat (and the\ndog) to us": ["export the cat (and the", "dog) to us"],
+    "{The cat is here\n\nThe dog": ["{The cat is here", "The dog"],
 }
 """Texts to translate, by the blocks that have them"""
 

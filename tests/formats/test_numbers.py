@@ -114,6 +114,8 @@ def test_a_text_is_not_searched_for_each_of_its_numbers(monkeypatch: pytest.Monk
         ("no no no", "nein nein nein", False),
         ("Show today", "räfträfträft", True),
         ("Export", "bbbbbb", True),
+        ("The dog » it", "Der Hund \ufffdes", True),  # half of a character
+        ("a \ufffd", "ein \ufffd", False),
         ("YYYYY-MM-DD", "ÅÅÅÅÅ-MM-DD", False),
     ],
 )

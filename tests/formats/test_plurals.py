@@ -81,12 +81,23 @@ def test_what_is_no_rule_is_an_error(rule: str) -> None:
         ("ar", {"zero": 0, "one": 1, "two": 2, "few": 3, "many": 11, "other": 100}),
         ("pt_BR", {"one": 1, "many": 1_000_000, "other": 2}),
         ("lv", {"zero": 10, "one": 21, "other": 2}),
+        ("es", {"one": 1, "many": 1_000_000, "other": 2}),
+        ("cv", {"zero": 0, "one": 1, "other": 2}),
+        ("vec", {"one": 1, "many": 1_000_000, "other": 2}),
+        ("fil", {"one": 2, "other": 4}),
         ("cy", {"zero": 0, "one": 1, "two": 2, "few": 3, "many": 6, "other": 4}),
         ("zh_TW", {"other": 2}),
     ],
 )
 def test_quantities_of_android_have_numbers(language: str, numbers: dict[str, int]) -> None:
     assert {name: telling_number(each) for name, each in numbers_of_quantities(language).items()} == numbers
+
+
+def test_the_singular_of_some_languages_is_for_one_alone() -> None:
+    for language in ("ca", "es", "it", "pt_PT", "vec"):
+        assert numbers_of_quantities(language)["one"] == {1}, language
+    for language in ("fr", "pt_BR"):
+        assert numbers_of_quantities(language)["one"] == {0, 1}, language
 
 
 def test_forms_of_qt_are_in_its_own_order() -> None:
@@ -113,6 +124,8 @@ def test_every_language_of_the_toolkit_has_numbers() -> None:
         ("%2 of %1", "%2 of 5"),
         ("%(count)s files", "5 files"),
         ("{count} files", "5 files"),
+        ("@count files by @user", "5 files by @user"),
+        ("%{count} files by %{user}", "5 files by %{user}"),
         ("top %d%%", "top 5%%"),
         ("%d of %d", ""),
         ("{a} of {b}", ""),

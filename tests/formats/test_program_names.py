@@ -15,6 +15,8 @@ from nmt.formats.terms import Terms
         ("In ~/.config/x or .bashrc, in /usr/bin/", ["~/.config/x", ".bashrc", "/usr/bin/"]),
         ("Set GTK_PATH, $HOME and max_size", ["GTK_PATH", "$HOME", "max_size"]),
         ("call main(), a_b() or os.path.join() now", ["main()", "a_b()", "os.path.join()"]),
+        ("By :user in “!link” (:url).", [":user", ":url"]),
+        ("Note: this; a:b, :-), 10:30, Hi!you", []),
         ("Usage: %prog [options] FILE", ["%prog"]),
         ("Press Ctrl+Q, Alt-F4, F10 or Ctrl+Shift+S.", ["Ctrl+Q", "Alt-F4", "F10", "Ctrl+Shift+S"]),
         ("and/or, e.g. this, i.e. a well-known -- dash - x, TCP/IP, 24/7, cat.The, 3.5", []),

@@ -55,6 +55,12 @@ def test_a_run_of_marks_takes_no_time_that_grows_with_the_square_of_its_length()
         ("<b>_File:</b>", "<b>Fil</b>", "<b>_Fil:</b>"),  # the end stands before or behind tags, as in the source
         ("<b>File</b>:", "<b>Fil</b>", "<b>Fil</b>:"),
         ("<b>File</b>", "<b>Fil.</b>", "<b>Fil</b>"),
+        ("[b]File[/b]", "[b]Fil.[/b]", "[b]Fil[/b]"),
+        (
+            "[b]A dog[/b] sees [url=https://x.org]the cat[/url]",
+            "[b]Ein Hund[/b] sieht [url=https://x.org]die Katze[/url]",
+            "[b]Ein Hund[/b] sieht [url=https://x.org]die Katze[/url]",
+        ),
     ],
 )
 def test_a_translation_has_what_programs_need(source: str, translation: str, expected: str) -> None:
@@ -83,6 +89,14 @@ TEXTS = [
 ]
 
 
+@pytest.mark.parametrize("text", ["The dog: %s\r\n\r\nThe cat.\r\n", "The dog.\r\nThe cat", "a long\nline.\r\nThe"])
+def test_lines_end_as_they_did(text: str) -> None:
+    string = ProgramString(text, Accelerators([]))
+    assert string.put({part: part.replace("The", "Der") for part in string.texts}) == text.replace("The", "Der")
+    is_windows = text.count("\r") == text.count("\n")
+    assert not (is_windows and any("\r" in part for part in string.texts))
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_spaces_and_lines_stay_where_they_are(text: str) -> None:
     string = ProgramString(text, Accelerators(GTK))
@@ -102,6 +116,8 @@ def test_spaces_and_lines_stay_where_they_are(text: str) -> None:
             ["A <b>long</b> line that seems to be wrapped at some column, as", "it goes on here."],
         ),
         ("<b>One\ntwo</b>", ["<b>One", "two</b>"], ["<b>One\ntwo</b>"]),
+        ("[b]One:\ntwo[/b]\n", ["[b]One:\ntwo[/b]\n"], ["[b]One:\ntwo[/b]\n"]),  # [b] is a tag for its [/b] alone
+        ("[b]One[/b]:\ntwo [x]\n", ["[b]One[/b]:", "two [x]"], ["[b]One[/b]:", "two [x]"]),
     ],
 )
 def test_lines_are_texts_of_their_own_where_a_format_does_not_wrap_them(
@@ -132,6 +148,12 @@ def test_lines_at_whose_end_a_sentence_ends_stay_lines(text: str, texts: list[st
 def test_what_ends_a_string_stands_in_no_copied_element() -> None:
     string = ProgramString("Press <kbd>F1</kbd> now.", Accelerators([]))
     assert string.dressed("Jetzt <kbd>F1</kbd>") == "Jetzt <kbd>F1</kbd>."
+
+
+def test_a_message_in_an_attribute_is_none_of_the_text() -> None:
+    message = "{n, select, a {dog} other {cat}}"
+    assert ProgramString(f"A {message}", Accelerators([])).has_message
+    assert not ProgramString(f'A <x id="ICU" equiv-text="{message}"/>', Accelerators([])).has_message
 
 
 def test_a_model_sees_no_special_space_between_words_beside_a_wide_gap() -> None:

@@ -57,6 +57,9 @@ def test_elements_without_ends_take_no_time_that_grows_with_the_square_of_their_
         ('<mrk mtype="seg" mid="1">A dog</mrk><mrk mid="2" mtype="seg">A cat</mrk>', ["A dog", "A cat"]),
         ('One<x id="1" ctype="lb"/>two <x id="2"/>three', ["One", "two three"]),
         ("a &nbsp;<br/>b", ["a", "b"]),
+        ("<label>Name</label><textarea>A dog</textarea><button>Go</button>", ["Name", "A dog", "Go"]),
+        ("Press <button>Save</button> to go on.", ["Press Save to go on."]),
+        ("<button>Save</button><button>Cancel</button>", ["Save", "Cancel"]),
     ],
 )
 def test_sentences_end_at_tags_of_blocks(line: str, pieces: list[str]) -> None:
@@ -70,11 +73,42 @@ def test_sentences_end_at_tags_of_blocks(line: str, pieces: list[str]) -> None:
         "<kbd>a\nb</kbd>",
         '<b its:translate="no">x</b>',
         "<svg><g>x</g></svg>",
+        "&brandShortName;",
+        "<kbd>Ctrl</kbd>+<kbd>C</kbd>",
+        "<code>a</code>/<code>b</code><code>c</code>",
     ],
 )
 def test_what_no_one_may_translate_is_copied(copied: str) -> None:
     segment = read_tags(f"The dog {copied} sees")
     assert [segment.text[slice(*span)] for span in segment.kept] == [copied]
+
+
+def test_copies_with_more_than_a_sign_between_them_are_two() -> None:
+    segment = read_tags("Press <kbd>a</kbd>, <kbd>b</kbd>(<kbd>c</kbd>)")
+    assert len(segment.kept) == 3
+
+
+def test_tags_of_phrase_are_around_their_words() -> None:
+    segment = read_tags("The {1>old {b>dog<b}<1} sees {2}.")
+    assert segment.text == "The old dog sees {2}."
+    assert segment.walls == [4, 8, 11, 11]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("[b]The dog[/b] is [url=https://x.org]here[/url].", "The dog is here."),
+        ("[caption id='1']<b>The</b> dog[/caption] [gallery ids=\"1,2\"]", "The dog"),
+        ("[color=#f00]The [i]cat[/i][/color]", "The cat"),
+        ("[list][*]The cat [*]The dog[/list]", "The cat The dog"),
+        ("foo [OPTION] [-h] [a=b] [file]", "foo [OPTION] [-h] [a=b] [file]"),
+        ("copy [source] [dest] [/y]", "copy [source] [dest] [/y]"),
+        ("Files in [/etc] and [/home].", "Files in [/etc] and [/home]."),
+        ("a {b>c}, <d} and {1>the dog<1}", "a {b>c}, <d} and the dog"),
+    ],
+)
+def test_tags_in_brackets_are_tags_if_they_are_closed_or_have_attributes(line: str, text: str) -> None:
+    assert read_tags(line).text == text
 
 
 def test_a_placeholder_of_a_url_is_no_tag() -> None:

@@ -132,6 +132,14 @@ EXAMPLES = {
     "date": ["%Y", "%B", "%-d", "%H"],
     "Qt, KDE": ["%1", "%9", "%L1", "%1%"],
     "Windows, Symfony": ["%userprofile%", "%user.name%"],
+    "Drupal": ["@name", "@link-text", "@dogs_count", "@angular/core"],
+    "Drupal, LibreOffice": ["%title", "%site_name", "%PRODUCTNAME", "%user", "%arg"],
+    "Apple": ["%#@dogs@", "%1$#@dogs@"],
+    "Boost": ["%|1$d|", "%|-5|"],
+    "subtitles": [
+        *(r"{\an8}", "<00:01.500>", "00:00:01,000 --> 00:00:02,500"),
+        "00:01.000 --> 00:02.000 align:start position:10%",
+    ],
     "variable": ["$name", "$t(key)", "$(HOME)", "$HOME"],
     "React": ["<0>", "</0>", "<1/>", "<2 />"],
     "ERB, EJS": ["<%= x %>", "<% if a %>", "<%- user.name -%>"],
@@ -140,7 +148,8 @@ EXAMPLES = {
     "underscores": ["__x__", "__file_name__"],
 }
 PROSE = """100 % sicher|{siehe oben}|10:30|Preis: 5 $|5%ige|20% off|100%|%50 indirim|50%-a|50%'i|US$ 5|$5|a < b > c|a@b
-100 %Cotton|50 %BCotton|%Cotton|{ }|5 %ige Lösung|note: see below|{ a b }|see :)|100%.|3%,"""
+100 %Cotton|50 %BCotton|%Cotton|{ }|5 %ige Lösung|note: see below|{ a b }|see :)|100%.|3%,
+100 %der Leute|5%off|@ home|a@2x|@Straße|@tom_müller|René@home|müé@ab"""
 
 
 def found(text: str) -> list[str]:
@@ -165,6 +174,7 @@ def test_prose_is_not_kept(text: str) -> None:
         ("%d/%d of %s%s, %s: %s %5d%%", ["%d/%d", "%s%s", "%s", "%s", "%5d%%"]),
         ("%d.%m.%Y %H:%M", ["%d.%m.%Y", "%H:%M"]),
         ("%1 %s in %dms, %dx%d, %luKB, %1th, pre%dfix", ["%1", "%s", "%d", "%d", "%d", "%lu", "%1", "%d"]),
+        ("%sread%s, %sread more%s", ["%s", "%s", "%s", "%s"]),
         ("%C18*%O$t%C18$1%O said $2 to %C", ["%C18*%O$t%C18$1%O", "$2", "%C"]),  # colours and styles
         ("%UUsers of ($1%C23), %BKeep%b it", ["%U", "$1%C23", "%B", "%b"]),
         ("https://x.org/{id}/%s", ["https://x.org/{id}/%s"]),

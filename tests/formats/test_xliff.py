@@ -55,6 +55,35 @@ def test_a_source_without_words_has_such_a_target() -> None:
     assert opened(unit.format("")).units[0].is_open
 
 
+def test_a_section_of_characters_stays_one() -> None:
+    unit = "<trans-unit><source><![CDATA[<b>a</b> & b]]></source><target state='new'>{}</target></trans-unit>"
+    file = opened(unit.format(""))
+    (open_unit,) = file.units
+    open_unit.write(["<b>c</b> & d"], review=False)
+    assert "<![CDATA[<b>c</b> & d]]></target>" in file.content().decode()
+    open_unit.write(["]]>"], review=False)
+    assert "]]&gt;</target>" in file.content().decode()
+
+
+@pytest.mark.parametrize("lock", ['m:locked="true"', 'mq:locked="locked"'])
+def test_a_locked_unit_is_none(lock: str) -> None:
+    around = " xmlns:m='m' xmlns:mq='mq'"
+    unit = "<trans-unit id='1' {}><source>One</source><target/></trans-unit>"
+    assert opened(unit.format(lock), around).units == []
+    assert len(opened(unit.format(re.sub('"(true|locked)"', '"false"', lock)), around).units) == 1
+
+
+def test_a_locked_segment_stays_as_it_is() -> None:
+    source = MARKED.format(1, "One.") + MARKED.format(2, "Two.")
+    locks = "<s:seg-defs><s:seg id='1' locked='true'/><s:seg id='2'/></s:seg-defs>"
+    unit = f"<trans-unit id='a'><source>One.Two.</source><seg-source>{source}</seg-source>{{}}{locks}</trans-unit>"
+    file = opened(unit.format(""), " xmlns:s='s'")
+    (open_unit,) = file.units
+    open_unit.write(["Zwei."], review=False)
+    target = f"<target>{MARKED.format(1, '')}{MARKED.format(2, 'Zwei.')}</target>"
+    assert unit.format(target) in file.content().decode()
+
+
 SOURCES = [MARKED.format(1, "One."), '<g id="7">' + MARKED.format(2, "Two &amp; <x id='3'></x>") + "</g>\r\n "]
 DIVIDED = f"""<trans-unit id="1" approved="yes">
   <source>One. <g id="7">Two &amp; <x id='3'/></g>

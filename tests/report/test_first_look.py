@@ -54,3 +54,19 @@ def test_what_training_knows_of_a_test_set_is_counted(nmt: Callable) -> None:
     assert done.code == 0, done.err
     assert "test: 3 of 3 pairs" in done.err
     assert "2 pairs whose source training has" in done.err
+
+
+def test_what_is_dropped_or_is_a_header_counts_as_no_text_and_is_not_suspicious(
+    nmt: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = ["en,de", *(f"I see {count} trees here.,Ich sehe hier {count} Bäume." for count in range(400))]
+    rows.append(f"{'word ' * 300}1999,{'Wort ' * 300}2005")
+    Path("pairs.csv").write_text("".join(f"{row}\n" for row in rows))
+    settings = "tokenizer.vocab_size=300", "data.valid={take: 10}", "data.test={take: 20}"
+    done = nmt("preprocess", "pairs.csv", *(part for each in settings for part in ("--set", each)))
+    assert "train: 370 of 401 pairs, 1,850 and 1,850 words, " in done.err
+    assert "dropped as too long: pairs.csv:402: word" in done.err
+    assert "dropped as empty" not in done.err
+    assert "other numbers" not in done.err
+    assert "<b>30</b> set aside for valid and test" in Path("data/pairs/data.html").read_text()

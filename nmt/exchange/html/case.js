@@ -11,6 +11,7 @@ const CONSONANTS = /^(?!MRS$)[B-DF-HJ-NP-TV-XZ]{3,}$/;
 const MIXED = /(?<![\p{L}\p{N}_])[\p{L}\p{N}_]*(?:[a-zà-ÿ][A-ZÀ-Þ]|[A-Z]{2}[a-z])[\p{L}\p{N}_]*/u;  // iPHONE, McDONALD, DVDs, tÚ
 const STYLED = /(?<!\p{Nd})(?<!(?<!%)\p{Nd}\s)%(?:[A-KM-Z]\p{Nd}{1,2}(?!\p{Nd})|[A-Z](?=[A-Z][a-z]))/u;  // %C18, %BBold
 const STYLES = /%[A-Z]\p{Nd}{0,2}|\$(?:\p{Nd}{1,2}|[a-z](?![a-z]))/gu, NUMBERED = /\$[1-9](?!\p{Nd}|[.,]\p{Nd})/gu;
+const NOTHING = "(?!)";  // an expression that matches nothing
 const BEGINS_MIXED = new RegExp(`^${MIXED.source}`, "u");
 const isUpperWord = (word) => isUpper(word) && !/\p{Lowercase}/u.test(word);
 
@@ -21,7 +22,7 @@ function expression(pattern, flags) {
     each[0] === "\\" ? each : each === "a-z" ? "a-zA-Z" : `[${each}${each.toUpperCase()}]`);
   const translated = pattern
     .replace(/\(\?i(:(?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))/g, (_, part) => `(?${inAnyCase(part)}`)
-    .replaceAll("(?P<", "(?<").replace(/(?<=[*+?}])\+/g, "")
+    .replaceAll("(?P<", "(?<").replace(/\(\?P=(\w+)\)/g, "\\k<$1>").replace(/(?<=[*+?}])\+/g, "")
     .replaceAll("[^\\W\\d_]", `[${LETTER}]`).replaceAll("[^\\W\\d]", `[${LETTER}_]`).replaceAll("[^\\W_]", "[\\p{L}\\p{N}]")
     .replace(/\[(?:\\.|[^\]\\])*\]|\\./g, (part) => part === "\\w" ? `[${WORD}]` : ofAllScripts(part))
     .replace(/\\(["#'<])/g, "$1").replace(/\\U000(\w{5})/g, "\\u{$1}");
@@ -68,6 +69,13 @@ class Kept {
     return found + change(text.slice(last));
   }
 
+  /** Returns what of a text is not to keep, with spaces between. */
+  bare(text) {
+    let found = "";
+    this.outside(text, (part) => found += `${part} `);
+    return found;
+  }
+
   /** Returns the words outside of what is to keep that touch at most tags, as `matchAll` does. */
   words(text) {
     const taken = this.spans(text).map(([start, end]) => {
@@ -80,8 +88,7 @@ class Kept {
 }
 
 function isInCapitals(text, kept) {
-  let bare = "";
-  kept.outside(text, (part) => bare += `${part} `);
+  const bare = kept.bare(text);
   const plain = bare.replace(new RegExp(MIXED, "gu"), "");
   const capitals = (plain.match(/\p{Uppercase}/gu) ?? []).length;
   return !/(?![ßªº])\p{Lowercase}/u.test(plain) && capitals >= Math.max(FEWEST_LETTERS, bare.length - plain.length);

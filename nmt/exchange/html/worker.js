@@ -9,6 +9,8 @@ class Translator {
     const vocabulary = ({at, size, symbols, textless}) => new Vocabulary(block.slice(at, at + size), symbols, textless);
     const {source, target} = values.vocabularies;
     found.kept = new Kept(values.kept);
+    found.copied = new Kept([NOTHING, ...values.copied]);
+    found.numberAlone = expression(`^${values.number}$`, "");
     const isShared = source.at === target.at && !source.symbols && !target.symbols;
     found.source = vocabulary(source);
     found.target = isShared ? found.source : vocabulary(target);
@@ -17,15 +19,17 @@ class Translator {
     return found;
   }
 
-  /** Splits a line into parts {text, start, ids, style}. */
+  /** Splits a line into parts {text, start, ids, style}: what has words beside what is copied, but for a number alone. */
   split(line, direction) {
+    if (this.values.decoding.keep && this.numberAlone.test(line)) return [];
     const {source, languages: [language]} = this.values.directions[direction];
     const settings = {language, kept: this.kept, ...this.values.sentences[source]};
     const splitter = this.splitters[direction];
     const starts = splitter.startsAroundCapitals(line, (text) => isInCapitals(text, this.kept));
     const pieces = cut(line, starts).map((text) => ({text, usual: asUsual(text, this.source, settings)}));
     const style = styleOf(line, pieces.map(({usual}) => usual).join(""), this.kept);
-    return pieces.flatMap(({text, usual}, index) => splitter.split(usual).map((part) => ({
+    const hasWords = (text) => HAS_WORDS.test(this.values.decoding.keep ? this.copied.bare(text) : text);
+    return pieces.flatMap(({text, usual}, index) => (hasWords(text) ? splitter.split(usual) : []).map((part) => ({
       ...part,
       start: part.start + starts[index],
       style: style || styleOf(text, usual, this.kept).replace("title", ""),
