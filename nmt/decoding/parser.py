@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
     from nmt.search.beam import SearchEngine
 
+_UNTOKENISED = re.compile(r"\w(?:[,;?!]|n['’]t|['’](?:s|re|ve|ll|d|m))(?!\S)|[^\W\d_]{3}[.](?=\s*\Z)")
+"""Pattern for words with an ending that is a Treebank token of its own; what ends a line may be an abbreviation, too"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parse(LineResult):
@@ -34,6 +38,8 @@ class Parse(LineResult):
     """A tree for each of `texts`; None for a blank line."""
     cut: int
     """Number of words truncated to decoding.max_source subwords."""
+    untokenised: int
+    """Number of words that seem to be several tokens, such as `sleeps.` and `don't`."""
 
 
 class Parser(Pipeline[Parse]):
@@ -43,6 +49,7 @@ class Parser(Pipeline[Parse]):
         "caps hit": lambda parse: parse.capped,
         "inputs split": lambda parse: parse.parts > 1,
         "words cut": lambda parse: parse.cut,
+        "untokenised words": lambda parse: parse.untokenised,
         "no outputs": lambda parse: parse.failed,
         "unknown characters": lambda parse: parse.unknown,
     }
@@ -116,7 +123,8 @@ class Parser(Pipeline[Parse]):
             if len(words) == 1:  # only a word that is longer than the limit is cut, and it is alone in its part
                 (subwords,) = self._encode(words)
                 cut += len(subwords) > self.decoding.max_source
-        return Parse.of(line, found, self.tokenizer, trees=trees, cut=cut)
+        untokenised = len(_UNTOKENISED.findall(line.request.text))
+        return Parse.of(line, found, self.tokenizer, trees=trees, cut=cut, untokenised=untokenised)
 
     def _tree(self, line: SplitLine, rank: int) -> Tree | None:
         """Join the trees of this `rank` from all parts under one root; return None if there are none."""
@@ -134,7 +142,7 @@ class Parser(Pipeline[Parse]):
             {"tree": text or None, "score": score, "tokens": self.tokenizer.target.pieces(ids)}
             for text, score, ids in zip(parse.texts, parse.scores, parse.ids, strict=True)
         ]
-        return self._json(number, parse, hypotheses, cut=parse.cut)
+        return self._json(number, parse, hypotheses, cut=parse.cut, untokenised=parse.untokenised)
 
 
 def drawn(number: int, parse: Parse) -> str:

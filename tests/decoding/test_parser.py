@@ -127,6 +127,19 @@ def test_parts_have_one_root_and_all_the_words() -> None:
 # --- what the engine says -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("The cat did n't sleep , Mr. Smith 's dog did ( etc . )", 0),
+        ('"The cat" isn\'t here, Mr. Smith.', 3),
+        ("It’s we're , the cat?  \t", 3),
+    ],
+)
+def test_words_that_are_several_tokens_are_counted(line: str, count: int) -> None:
+    (parse,) = parses(Saying(flat), [line])
+    assert parse.untokenised == count
+
+
 def test_hypotheses_are_ranked_and_each_tree_stands_once() -> None:
     def say(source: Source) -> list[str]:
         return ["(S XX )S", "(S XX )S", "(NP XX )NP"]
@@ -148,5 +161,5 @@ def test_json_tells_all_of_a_parse_in_one_line() -> None:
             {"tree": "(TOP (S (XX ab) (. .)))", "score": -0.25, "tokens": ["(S", "XX", "XX", ")S"]},
             {"tree": None, "score": None, "tokens": []},
         ],
-        **{"parts": 1, "capped": False, "unknown": 0, "cut": 0},
+        **{"parts": 1, "capped": False, "unknown": 0, "cut": 0, "untokenised": 0},
     }
