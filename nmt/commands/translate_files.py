@@ -34,6 +34,7 @@ from nmt.formats.declared import (
     other_language,
 )
 from nmt.formats.numbers import is_garbled
+from nmt.formats.plurals import forms_for
 from nmt.formats.strings import ProgramString
 from nmt.formats.terms import Terms, missing
 from nmt.formats.units import ORIGINS, Origin, Unit
@@ -285,14 +286,16 @@ class _Job:
         pairs: Sequence[tuple[str, Unit] | None] = []
         if not self.is_in_place and self.old.strip() != b"":
             self.older = self.file.other(self.output, self.old)
-            self.file.divide_as(self.older)
+            theirs = [unit for name, unit in names_of(self.older) if not self.record.wrote(name, self.older, unit)]
+            self.file.divide_as(self.older, theirs)
             pairs = matched(self.file, self.older)
         wanted = list[tuple[Unit, Sequence[str], bool]]()
         for (name, unit), pair in zip_longest(names_of(self.file), pairs):
             kept = self._keep(name, unit) if pair is None else self._keep_older(name, unit, *pair)
             forms: Sequence[str] = unit.filled
             if kept and kept.other is not unit:
-                forms = self.forms_of(kept.other)
+                given = self.forms_of(kept.other)
+                forms = [given[place] if place < len(given) else "" for place in forms_for(unit, kept.other)]
             elif everything:
                 forms = [""] * len(unit.sources)
             if "" in forms and len(forms) == len(unit.sources) and unit not in self.file.headers:

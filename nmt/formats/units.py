@@ -57,6 +57,8 @@ class Unit:
     """The numbers that take each form of a plural"""
     name: str = ""
     """Key or id in its file; empty if the format has none"""
+    message: Sequence[str] = ()
+    """Texts that it has in every version of its file, if these are not the sources: singular and plural"""
     notes: str = ""
     """What else translators write to it: comments, and states of other kinds"""
     origin: Origin = ""

@@ -131,7 +131,7 @@ def _key(file: BilingualFile, unit: Unit) -> tuple[str, ...]:
     """Return what tells units apart, but for their names: their contexts and sources."""
     if not file.has_sources:
         return (unit.context,)
-    return (unit.context, *dict.fromkeys(unit.sources))
+    return (unit.context, *(unit.message or dict.fromkeys(unit.sources)))
 
 
 def matched(file: BilingualFile, other: BilingualFile) -> list[tuple[str, Unit] | None]:
