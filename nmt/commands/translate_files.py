@@ -291,8 +291,12 @@ class _Job:
             pairs = matched(self.file, self.older)
         wanted = list[tuple[Unit, Sequence[str], bool]]()
         for (name, unit), pair in zip_longest(names_of(self.file), pairs):
+            if unit.is_locked:
+                continue
             kept = self._keep(name, unit) if pair is None else self._keep_older(name, unit, *pair)
             forms: Sequence[str] = unit.filled
+            if kept and kept.other.is_locked:
+                continue
             if kept and kept.other is not unit:
                 given = self.forms_of(kept.other)
                 forms = [given[place] if place < len(given) else "" for place in forms_for(unit, kept.other)]
@@ -341,7 +345,8 @@ class _Job:
         assert self.older is not None
         is_own = self.record.wrote(older_name, self.older, other)
         is_same = state_of(self.older, other) == state_of(self.file, unit)
-        if not any(self.forms_of(other)) or is_own or is_same:
+        is_gap = not any(self.forms_of(other)) and not other.is_locked
+        if is_gap or is_own or is_same:
             return self._keep(name, unit)
         self.theirs.add(name)
         is_changed = any(unit.filled) if self.file.has_sources else self.record.has(older_name)

@@ -62,6 +62,8 @@ class BilingualFile:
             hint = "see that it is complete, in the encoding that it names, and of the format of its name"
             raise UserError(f"{path}: cannot be read as {self._kind}: {reason}", hint) from None
         self.units: Sequence[Unit] = self._file.units
+        self.locked: Sequence[Unit] = self._file.locked
+        """Units that stay as they are, and that nothing is learned from"""
         self.headers: Sequence[Unit] = self._file.headers
         """Units with the headers of a PO, whose source is empty"""
         self.unfilled: Sequence[str] = self._file.unfilled
@@ -137,6 +139,7 @@ class BilingualFile:
         elif isinstance(self._file, PoFile) and isinstance(other._file, PoFile):
             self._file.divide_as(other._file, theirs)
         self.units = self._file.units
+        self.locked = self._file.locked
         self.headers = self._file.headers
 
     @property

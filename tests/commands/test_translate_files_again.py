@@ -404,6 +404,44 @@ def test_a_translation_of_segments_may_be_written_undivided(here: Path) -> None:
     assert "<target>jeden i dwa</target>" in output.read_text()
 
 
+@pytest.mark.parametrize(
+    ("opened", "edited"),
+    [
+        ("<trans-unit id='0' m:confirmed='0'>", "<trans-unit id='0' m:confirmed='1' m:by='A &amp; &quot;B&quot;'>"),
+        ("<trans-unit id='0' mq:status='NotStarted'>", "<trans-unit id='0' mq:status='Confirmed' mq:locked='locked'>"),
+        ("<trans-unit id='0'>", "<trans-unit id='0' translate='no'>"),
+        ("<sdl:seg id='1'/>", "<sdl:seg id='1' conf='Translated'><sdl:value>x</sdl:value></sdl:seg>"),
+        ("<sdl:seg id='1'/>", "<sdl:seg id='1' locked='true'/>"),
+    ],
+)
+@pytest.mark.parametrize("text", ["ONE", ""])
+def test_marks_and_locks_of_other_programs_stay(here: Path, opened: str, edited: str, text: str) -> None:
+    source, output = Path("in/a.xlf"), Path("out.xlf")
+    divided = "<source>one</source><seg-source><mrk mtype='seg' mid='1'>one</mrk></seg-source>"
+    definitions = "<target><mrk mtype='seg' mid='1'/></target><sdl:seg-defs><sdl:seg id='1'/></sdl:seg-defs>"
+    plain = xliff(("one", ""), ("two", ""))
+    if "sdl" in opened:
+        plain = plain.replace("<source>one</source>", divided + definitions)
+    else:
+        plain = plain.replace("<trans-unit id='0'>", opened)
+    source.write_text(plain)
+    run(source, output)
+    changed = output.read_text().replace(opened, edited).replace("ONE", text)
+    assert edited in changed
+    output.write_text(changed)
+    is_gap = not text and not ("locked" in edited or "translate" in edited)
+    run(source, output)
+    written = output.read_text().replace('"', "'")
+    if is_gap:
+        assert ">ONE<" in written
+        return
+    assert all(word in written for word in edited.split(" "))
+    assert f">{text}<" in written
+    before = output.read_bytes()
+    run(source, output)
+    assert output.read_bytes() == before
+
+
 def test_comments_and_headers_of_people_stay(here: Path) -> None:
     source, output = Path("in/a.po"), Path("out.po")
     source.write_text(po(("one", ""), ("two", "")))
