@@ -120,7 +120,7 @@ def state_of(file: BilingualFile, unit: Unit) -> str:
 
 
 def names_of(file: BilingualFile) -> Iterator[tuple[str, Unit]]:
-    """Yield the units, those that are locked, and the headers, each with a name that another version of the file has for it, too."""
+    """Yield the units, those that are locked, and the headers, each with a name that it has in other versions, too."""
     numbers: defaultdict[tuple[str, ...], Iterator[int]] = defaultdict(count)
     for unit in (*file.units, *file.locked, *file.headers):
         key = (unit.name, *_key(file, unit))
