@@ -32,6 +32,14 @@ def has_words(text: str) -> bool:
     return any(map(str.isalnum, text))
 
 
+def count_words(text: str) -> int:
+    """Return the number of words between spaces; where none separate words, that of letters and digits."""
+    if text.isascii() or not UNSPACED.search(text):
+        return len(text.split())
+    characters = "".join(UNSPACED.findall(text))
+    return len(UNSPACED.sub(" ", text).split()) + sum(map(str.isalnum, characters))
+
+
 def is_wide(character: str) -> bool:
     """Return whether no space follows `character` even at the end of a sentence: Chinese, kana, full-width marks."""
     return bool(UNSPACED.match(character)) and unicodedata.east_asian_width(character) in "WF"
