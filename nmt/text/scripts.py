@@ -15,6 +15,10 @@ UNSPACED_RANGES = (
 and their relatives, Chinese, kana, and full-width signs and letters"""
 TOUCHING_RANGES = UNSPACED_RANGES + r"\uac00-\ud7af"
 """The same, and Hangul: Korean has spaces, but its endings follow numbers, URLs and names directly"""
+UNCASED_RANGES = r"\u0590-\u109f" + TOUCHING_RANGES
+"""Characters of the scripts of Asia, from Hebrew and Arabic to Hangul, whose words may touch a placeholder"""
+IDENTIFIER = rf"(?:\w(?<![{UNCASED_RANGES}]))"
+"""Pattern for a character of names and placeholders, which letters of these scripts end"""
 UNSPACED = re.compile(f"[{UNSPACED_RANGES}]")
 """A character of a script written without spaces"""
 TOUCHING = re.compile(f"[{TOUCHING_RANGES}]")
