@@ -34,6 +34,7 @@ from nmt.formats.declared import (
     other_language,
 )
 from nmt.formats.numbers import is_garbled
+from nmt.formats.plurals import forms_for
 from nmt.formats.strings import ProgramString
 from nmt.formats.terms import Terms, missing
 from nmt.formats.units import ORIGINS, Origin, Unit
@@ -285,14 +286,20 @@ class _Job:
         pairs: Sequence[tuple[str, Unit] | None] = []
         if not self.is_in_place and self.old.strip() != b"":
             self.older = self.file.other(self.output, self.old)
-            self.file.divide_as(self.older)
+            theirs = [unit for name, unit in names_of(self.older) if not self.record.wrote(name, self.older, unit)]
+            self.file.divide_as(self.older, theirs)
             pairs = matched(self.file, self.older)
         wanted = list[tuple[Unit, Sequence[str], bool]]()
         for (name, unit), pair in zip_longest(names_of(self.file), pairs):
+            if unit.is_locked:
+                continue
             kept = self._keep(name, unit) if pair is None else self._keep_older(name, unit, *pair)
             forms: Sequence[str] = unit.filled
+            if kept and kept.other.is_locked:
+                continue
             if kept and kept.other is not unit:
-                forms = self.forms_of(kept.other)
+                given = self.forms_of(kept.other)
+                forms = [given[place] if place < len(given) else "" for place in forms_for(unit, kept.other)]
             elif everything:
                 forms = [""] * len(unit.sources)
             if "" in forms and len(forms) == len(unit.sources) and unit not in self.file.headers:
@@ -338,7 +345,8 @@ class _Job:
         assert self.older is not None
         is_own = self.record.wrote(older_name, self.older, other)
         is_same = state_of(self.older, other) == state_of(self.file, unit)
-        if not any(self.forms_of(other)) or is_own or is_same:
+        is_gap = not any(self.forms_of(other)) and not other.is_locked
+        if is_gap or is_own or is_same:
             return self._keep(name, unit)
         self.theirs.add(name)
         is_changed = any(unit.filled) if self.file.has_sources else self.record.has(older_name)

@@ -26,6 +26,7 @@ from nmt.data.suspicion import suspicions
 from nmt.recipe import Data
 from nmt.system.errors import UserError
 from nmt.system.files import not_read, regular, remedy
+from nmt.text.scripts import count_words
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import TargetVocabulary
 
@@ -155,9 +156,11 @@ class PairEncoder:
                     noticed[reason].append((line, pair))
         known = self._evaluated.among(pairs)
         counts += self._leaks(pairs, known.sources)
-        counts[SOURCE_WORDS] = sum(len(pair.source.split()) for pair in pairs)
-        if not self.data.task.has_trees:
-            counts[TARGET_WORDS] = sum(len(pair.target.split()) for pair in pairs)
+        if self.data.task.has_trees:
+            counts[SOURCE_WORDS] = sum(len(pair.source.split()) for pair in pairs)
+        else:
+            counts[SOURCE_WORDS] = sum(count_words(pair.source) for pair in pairs)
+            counts[TARGET_WORDS] = sum(count_words(pair.target) for pair in pairs)
         for reason, found in noticed.items():
             counts[reason] = len(found)
         repeated = _repeated(chunk, lines)

@@ -15,6 +15,7 @@ from nmt.formats.bilingual import BilingualFile
 from nmt.formats.declared import NAMED, check_language, content_of, kind_of, left_out
 from nmt.formats.letter_case import in_capitals, in_small_letters, in_title_case, is_in_capitals, letters_of
 from nmt.formats.plurals import telling_number
+from nmt.formats.sentences import FULL_STOPS
 from nmt.formats.strings import Accelerators, ProgramString, placeholders
 from nmt.formats.units import Numbers, Unit
 from nmt.recipe import Data, Dataset
@@ -22,8 +23,9 @@ from nmt.recipe.data import UNITS, format_of
 from nmt.text.scripts import is_wide
 
 # Final punctuation, with the space that French puts before it
-_END = re.compile(r"(?<!\s)(\s*)(\.{3}|[.:…!。：！])\Z")
+_END = re.compile(rf"(?<!\s)(\s*)(\.{{3}}|[{FULL_STOPS}:…!：！])\Z")
 _WIDE_ENDS = {".": "。", ":": "：", "!": "！"}  # of texts in Chinese and Japanese
+_NARROW_ENDS = {wide: narrow for narrow, wide in _WIDE_ENDS.items()} | dict.fromkeys(FULL_STOPS, ".")
 _POSITION = re.compile(r"%\d\$")  # of an argument, as in %2$s
 
 
@@ -218,6 +220,7 @@ def _end_of_translation(target: str, end: str, source_end: str, target_end: str)
         return target_end
     if end and is_wide(target[-1]):
         return _WIDE_ENDS.get(end, end)
+    end = _NARROW_ENDS.get(end, end)
     own = _END.search(target_end)
     if own and end in (":", "!"):
         return own[1] + end  # after a space in French

@@ -13,7 +13,7 @@ OTHER_NUMBERS = "have other numbers on each side"
 LETTERS = 20  # of equal sides from which on they are hardly a name
 SPOKEN = 24  # the highest number of a time of day; smaller ones are often words
 NUMBER = re.compile(r"\d{1,100}")  # longer ones in pieces: Python converts none of thousands of digits
-GROUPED = re.compile(r"(?<=\d)[.,٬\s'’](?=\d{3}(?!\d))")  # 10,000 is 10.000 and 10 000
+GROUPED = re.compile(r"(?<=\d)[.,，٬\s'’](?=\d{3}(?!\d))")  # 10,000 is 10.000 and 10 000
 
 
 def suspicions(pair: Pair) -> Iterator[str]:

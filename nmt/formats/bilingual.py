@@ -6,7 +6,7 @@ file is opened: it has the plural forms of languages and the punctuation that th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -62,6 +62,8 @@ class BilingualFile:
             hint = "see that it is complete, in the encoding that it names, and of the format of its name"
             raise UserError(f"{path}: cannot be read as {self._kind}: {reason}", hint) from None
         self.units: Sequence[Unit] = self._file.units
+        self.locked: Sequence[Unit] = self._file.locked
+        """Units that stay as they are, and that nothing is learned from"""
         self.headers: Sequence[Unit] = self._file.headers
         """Units with the headers of a PO, whose source is empty"""
         self.unfilled: Sequence[str] = self._file.unfilled
@@ -126,11 +128,19 @@ class BilingualFile:
         """Return the content of another file of this kind."""
         return BilingualFile(path, self._languages, content, self._kind)
 
-    def divide_as(self, other: BilingualFile) -> None:
-        """Divide units into segments only if those of another version of this file are divided, or not translated."""
+    def divide_as(self, other: BilingualFile, theirs: Collection[Unit]) -> None:
+        """Divide units as another version of this file does, whose units and headers that are `theirs` people wrote.
+
+        XLIFF has segments only if those of the other are divided, or not translated; PO has the plural forms of headers
+        that people wrote.
+        """
         if isinstance(self._file, XliffFile) and isinstance(other._file, XliffFile):
             self._file.divide_as(other._file)
-            self.units = self._file.units
+        elif isinstance(self._file, PoFile) and isinstance(other._file, PoFile):
+            self._file.divide_as(other._file, theirs)
+        self.units = self._file.units
+        self.locked = self._file.locked
+        self.headers = self._file.headers
 
     @property
     def has_sources(self) -> bool:

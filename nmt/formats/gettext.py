@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from unicodedata import east_asian_width
 
 from nmt.formats.catalogs import usual_plurals
-from nmt.formats.plurals import fits_all, numbers_of_forms
+from nmt.formats.plurals import fits_all, forms_for, numbers_of_forms
 from nmt.formats.units import Edits, Numbers, Origin, Unit, UnitFile, origin_of
 
 MOST_COLUMNS = 79  # of a line that gettext writes
@@ -103,37 +104,51 @@ class PoFile(UnitFile):
         """Read a file; raise ValueError, which names the line, if it is none."""
         self._raw = raw.removeprefix(BOM_UTF8)
         self._bom = raw[: len(raw) - len(self._raw)]
-        declared = CHARSET.search(_first_header(self._raw.decode("latin-1")))
-        self._is_declared = declared is not None and declared[2] != "CHARSET"
-        self._encoding = "ascii" if self._raw.isascii() else "UTF-8"
-        if declared and self._is_declared:
-            self._encoding = declared[2]
+        declared = _encoding_in(self._raw.decode("latin-1"))
+        self._encoding = declared or ("ascii" if self._raw.isascii() else "UTF-8")
         try:
             text = self._raw.decode(self._encoding)
         except UnicodeDecodeError as error:
             line = self._raw.count(b"\n", 0, error.start) + 1
             raise ValueError(f"line {line}: {error}") from None
         super().__init__(text, Edits())
-        plurals = plural_forms("", languages)
-        for entry in _entries(text):
+        self._languages = languages
+        self._read([])
+
+    def _read(self, forms: Sequence[Sequence[Numbers]]) -> None:
+        """Read the units, with these plural forms below each header, and below others with those that they declare."""
+        self.units = []
+        self.headers = []
+        plurals = plural_forms("", self._languages)
+        for entry in _entries(self.text):
             texts = entry.texts
             if _is_header(texts):
                 header = texts["msgstr"]
-                plurals = plural_forms(header, languages)
+                number = len(self.headers)
+                plurals = forms[number] if number < len(forms) else plural_forms(header, self._languages)
                 if not self.headers:
                     self.accelerator = _accelerator_of(header)
-                self.headers.append(self._header(entry, header))
+                self.headers.append(self._header(entry, header, plurals))
             elif texts.get("msgid"):
                 self.units.append(self._unit(entry, texts, plurals))
 
-    def _header(self, entry: _Entry, text: str) -> Unit:
-        """Return the unit of a header; its context is what the file depends on: plural forms and encoding."""
-        fixed = []
-        for pattern in (PLURALS, CHARSET):
-            found = pattern.search(text)
-            if found:
-                fixed.append(found[0])
-        unit = Unit([""], [text], "\n".join(fixed), _is_fuzzy(entry), partial(self._write, entry, []))
+    def divide_as(self, other: PoFile, theirs: Collection[Unit]) -> None:
+        """Take the plural forms of headers of another version that are `theirs`, the work of people.
+
+        Those of this file stay if it has translations of more forms.
+        """
+        forms = []
+        for own, given in zip(self.headers, other.headers, strict=False):
+            is_lost = any(_has_more_forms(unit, given.numbers) for unit in self.units)
+            forms.append(given.numbers if given in theirs and not is_lost else own.numbers)
+        if forms != [header.numbers for header in self.headers[: len(forms)]]:
+            self._read(forms)
+            for unit in self.units:
+                self._drop_forms(unit.place, len(unit.sources))
+
+    def _header(self, entry: _Entry, text: str, plurals: Sequence[Numbers]) -> Unit:
+        """Return the unit of a header, whose numbers are those of the plural forms below it."""
+        unit = Unit([""], [text], "", _is_fuzzy(entry), partial(self._write, entry, []), plurals)
         unit.notes = "\n".join(_as_written(entry.notes))
         unit.place = entry
         return unit
@@ -159,8 +174,14 @@ class PoFile(UnitFile):
         entry = unit.place
         given = other.place
         newline = self._newline(entry.start)
-        raw = {form.name: form.raw for form in given.forms}
-        for form in entry.forms:
+        if unit not in self.headers:
+            raw = _raw_forms(given, unit, other)
+        elif unit.numbers == other.numbers:
+            raw = {"msgstr": given.forms[0].raw}
+        else:
+            raw = {"msgstr": self._with_own_plurals(entry, given.texts["msgstr"], newline)}
+        present = self._drop_forms(entry, len(unit.sources))
+        for form in present:
             self._set(form, _LINE_END.sub(newline, raw.pop(form.name, '""')))
         self._add(entry, "".join(f"{newline}{name} {text}" for name, text in raw.items()))
         notes = _as_written(given.notes)
@@ -173,6 +194,24 @@ class PoFile(UnitFile):
         self._mark(entry, other.needs_review, newline, added_flags)
         for comment in entry.previous:
             self._set_line(comment, bool(given.previous), 1)  # editors drop them with the mark
+
+    def _with_own_plurals(self, header: _Entry, text: str, newline: str) -> str:
+        """Return the strings of another header with the plural forms that this one declares."""
+        own = PLURALS.search(header.texts["msgstr"])
+        if own:
+            text = PLURALS.sub(lambda _: own[0], text)
+        return _quoted("msgstr", text, newline)
+
+    def _drop_forms(self, entry: _Entry, count: int) -> list[_Field]:
+        """Remove the forms that are too many for the header; return those that stay."""
+        wanted = _names_of_forms(count, entry.forms[0].name != "msgstr")
+        stay = []
+        for form in entry.forms:
+            if form.name in wanted:
+                stay.append(form)
+            else:
+                self.edits.replace(form.begin, form.end, "")
+        return stay
 
     def _set(self, field: _Field, raw: str) -> None:
         """Replace the strings of a field."""
@@ -203,8 +242,8 @@ class PoFile(UnitFile):
         self, entry: _Entry, notes: Sequence[str], texts: Sequence[str], review: bool, origin: Origin = ""
     ) -> None:
         newline = self._newline(entry.start)
-        present = {form.name: form for form in entry.forms}
-        names = _names_of_forms(len(texts), "msgstr" not in present)
+        present = {form.name: form for form in self._drop_forms(entry, len(texts))}
+        names = _names_of_forms(len(texts), entry.forms[0].name != "msgstr")
         added = ""
         for name, text in zip(names, texts, strict=True):
             form = present.pop(name, None)
@@ -214,8 +253,6 @@ class PoFile(UnitFile):
                 self._set(form, form.raw)
             else:
                 self._set(form, _quoted(name, text, newline))
-        for form in present.values():  # the header says that there are fewer forms
-            self.edits.replace(form.begin, form.end, "")
         self._add(entry, added)
         comments = _without_origin(notes)
         if origin:
@@ -271,19 +308,25 @@ class PoFile(UnitFile):
         text = self.edits.applied(self.text)
         if text == self.text:
             return self._bom + self._raw
-        try:
-            written = text.encode(self._encoding)
-            if self.text.encode(self._encoding) == self._raw and (self._is_declared or text.isascii()):
+        declared = _encoding_in(text)  # that of a header of people's may be another one
+        encoding = declared or "ascii"
+        with suppress(UnicodeEncodeError):
+            written = text.encode(encoding)
+            if encoding != self._encoding or self.text.encode(encoding) == self._raw:
                 return self._bom + written
-        except UnicodeEncodeError:
-            pass
-        for header in self.headers:
-            self._declare_utf_8(header.place.forms[0])
-        return self._bom + self.edits.applied(self.text).encode()
+        return self._bom + self._in_utf_8(text).encode()
 
-    def _declare_utf_8(self, header: _Field) -> None:
-        """Set the encoding in a header, or add it."""
-        raw = header.raw
+    def _in_utf_8(self, text: str) -> str:
+        """Return a file whose headers declare UTF-8."""
+        edits = Edits()
+        for entry in _entries(text):
+            if _is_header(entry.texts):
+                header = entry.forms[0]
+                edits.replace(header.strings[0].start(), header.end, self._with_utf_8(header.raw))
+        return edits.applied(text)
+
+    def _with_utf_8(self, raw: str) -> str:
+        """Return the strings of a header with this encoding in place of their own, or added."""
         newline = self._newline()
         declared, count = CHARSET.subn(r"\1UTF-8", raw, count=1)
         if not count:
@@ -292,7 +335,7 @@ class PoFile(UnitFile):
             declared = f'""{newline}"{DECLARATION}"{raw[2:]}'
         elif not count:
             declared = f'"{DECLARATION}"{newline}{raw}'
-        self._set(header, declared)
+        return declared
 
 
 class MoFile(UnitFile):
@@ -340,6 +383,7 @@ def unit_of(context: str, sources: Sequence[str], targets: Sequence[str], plural
         singular = singular[note.end() :]
     unit = Unit([singular], targets, context, False, lambda *_, **__: None)
     if plural:
+        unit.message = [singular, *plural]
         unit.sources = plural[:1]
         unit.numbers = plurals
         if len(plurals) > 1:
@@ -437,6 +481,28 @@ def _first_header(text: str) -> str:
         if _is_header(texts):
             return texts["msgstr"]
     raise ValueError("it has no header, which names its encoding")
+
+
+def _encoding_in(text: str) -> str:
+    """Return the encoding that the header of a file declares; an empty text if it leaves this open."""
+    declared = CHARSET.search(_first_header(text))
+    if declared is None or declared[2] == "CHARSET":
+        return ""
+    return declared[2]
+
+
+def _has_more_forms(unit: Unit, numbers: Sequence[Numbers]) -> bool:
+    """Return whether a plural is translated in more forms than there are."""
+    return unit.numbers != () and any(unit.filled[len(numbers) :])
+
+
+def _raw_forms(given: _Entry, unit: Unit, other: Unit) -> dict[str, str]:
+    """Return the strings of another version's entry as they are written, by the names of the unit's forms."""
+    raw = {form.name: form.raw for form in given.forms}
+    if not unit.numbers:
+        return raw
+    places = [f"msgstr[{place}]" for place in forms_for(unit, other)]
+    return {f"msgstr[{form}]": raw[place] for form, place in enumerate(places) if place in raw}
 
 
 def _as_written(comments: Iterable[re.Match[str]]) -> list[str]:

@@ -14,7 +14,7 @@ from operator import add, eq, floordiv, ge, gt, le, lt, mod, mul, ne, sub
 
 from nmt.formats.strings import Accelerators, ProgramString, placeholders
 from nmt.formats.terms import in_order
-from nmt.formats.units import Numbers
+from nmt.formats.units import Numbers, Unit
 
 MOST_FORMS = 6  # as Arabic has
 MOST_CHARACTERS = 1000  # of a rule
@@ -127,6 +127,19 @@ def telling_number(numbers: Numbers) -> int | None:
     if above_one:
         return min(above_one)
     return max(numbers, default=None)
+
+
+def forms_for(unit: Unit, other: Unit) -> list[int]:
+    """Return for each form of a unit the form of another version of it that takes the same numbers."""
+    places = []
+    for form in range(len(unit.sources)):
+        place = form
+        if unit.numbers and unit.numbers != other.numbers:
+            number = telling_number(unit.numbers[form])
+            takers = [each for each, numbers in enumerate(other.numbers) if number in numbers]
+            place = takers[0] if takers else form
+        places.append(place)
+    return places
 
 
 def number_placeholder(text: str) -> str:

@@ -1,5 +1,7 @@
 """Names in strings of programs, which stay in every language: options, files, functions, variables, keys."""
 
+from nmt.text.scripts import IDENTIFIER, UNCASED_RANGES
+
 _ENDINGS = (
     "txt md rst log conf cfg ini rc list lst dat bin bak tmp lock pid key pem crt asc gpg sig cache theme desktop"
     " service c cc cpp h hpp py js ts css java class jar pl pm rb go rs php lua el sh bat exe dll so patch diff"
@@ -9,22 +11,26 @@ _ENDINGS = (
 )
 _IN_CAPITALS = "TXT LOG CFG INI BAK TMP EXE BAT DLL HTML XML JSON CSV PNG JPG GIF ZIP ISO PDF DOC DOCX XLS XLSX"
 _ENDING = rf"\.(?:{f'{_ENDINGS} {_IN_CAPITALS}'.replace(' ', '|')})(?:\.\d{{1,3}})*"
-_PART = r"[\w.~*?\-]+"  # of a path, between two slashes
-_NOT_BEHIND = r"(?<![\w.~/*?\-])"
+_PART = rf"(?:{IDENTIFIER}|[.~*?\-])+"  # of a path, between two slashes
+_NOT_BEHIND = rf"(?<!{IDENTIFIER}|[.~/*?\-])"
 _NO_MARK_AT_END = r"(?<![.?\-])"
+_UNMARKED = rf"(?:[^\W_](?<![{UNCASED_RANGES}]))"
+_FIRST = rf"(?:[^\W\d](?<![{UNCASED_RANGES}]))"
 _MODIFIER = "Ctrl|CTRL|Control|Alt|AltGr|Shift|Super|Meta|Cmd|Win"
 
 NAMES = {
-    "option": r"(?<![\w\-])(?:--[A-Za-z][\w\-]*\w|-[A-Za-z](?![\w\-]))",
-    "file": rf"{_NOT_BEHIND}(?:~?/)?(?:{_PART}/)*[\w*][\w.*?\-]*(?:{_ENDING})+(?![\w/\-])",
+    "option": rf"(?<!{IDENTIFIER}|-)(?:--[A-Za-z](?:{IDENTIFIER}|-)*{IDENTIFIER}|-[A-Za-z](?!{IDENTIFIER}|-))",
+    "file": rf"{_NOT_BEHIND}(?:~?/)?(?:{_PART}/)*(?:{IDENTIFIER}|\*)(?:{IDENTIFIER}|[.*?\-])*(?:{_ENDING})+"
+    rf"(?!{IDENTIFIER}|[/\-])",
     "path": rf"{_NOT_BEHIND}(?:~|/{_PART})(?:/{_PART})+/?{_NO_MARK_AT_END}",
-    "hidden file": rf"{_NOT_BEHIND}~?/?\.[a-z]\w+(?:/{_PART})*{_NO_MARK_AT_END}",
-    "underscores inside": r"(?<!\w)_{0,3}[^\W_]++(?:_{1,3}[^\W_]++)+_{0,3}(?!\w)(?:\(\))?",
-    "function": r"(?<![\w.:>])[^\W\d]\w*+(?:(?:\.|::|->)[^\W\d]\w*+)*+\(\)",
-    "optparse": r"(?<![\w%])%prog\b",
-    "variable": r"(?<![\w$])\$[A-Z][A-Z\d]*(?!\w)",
-    "keys": rf"(?<!\w)(?:{_MODIFIER})(?:[+\-](?:F\d{{1,2}}|[A-Z][A-Za-z]*|\d|[^\w\s]))+(?!\w)",
-    "Laravel, Drupal": r"(?<![^\s(\"'>])[:!][a-z][a-z\d_]{2,60}(?![\w:(])",
-    "function key": r"(?<![\w+\-])F(?:[1-9]|1[0-2])(?!\w)",
+    "hidden file": rf"{_NOT_BEHIND}~?/?\.[a-z]{IDENTIFIER}+(?:/{_PART})*{_NO_MARK_AT_END}",
+    "underscores inside": rf"(?<!{IDENTIFIER})_{{0,3}}{_UNMARKED}++(?:_{{1,3}}{_UNMARKED}++)+_{{0,3}}(?!{IDENTIFIER})"
+    r"(?:\(\))?",
+    "function": rf"(?<!{IDENTIFIER}|[.:>]){_FIRST}{IDENTIFIER}*+(?:(?:\.|::|->){_FIRST}{IDENTIFIER}*+)*+\(\)",
+    "optparse": rf"(?<!{IDENTIFIER}|%)%prog(?!{IDENTIFIER})",
+    "variable": rf"(?<!{IDENTIFIER}|\$)\$[A-Z][A-Z\d]*(?!{IDENTIFIER})",
+    "keys": rf"(?<!{IDENTIFIER})(?:{_MODIFIER})(?:[+\-](?:F\d{{1,2}}|[A-Z][A-Za-z]*|\d|[^\w\s]))+(?!{IDENTIFIER})",
+    "Laravel, Drupal": rf"(?<![^\s(\"'>{UNCASED_RANGES}])[:!][a-z][a-z\d_]{{2,60}}(?!{IDENTIFIER}|[:(])",
+    "function key": rf"(?<!{IDENTIFIER}|[+\-])F(?:[1-9]|1[0-2])(?!{IDENTIFIER})",
 }
 """Patterns by what they find: --all, config.ini, /etc/x, .bashrc, MAX_SIZE, main(), $HOME, Ctrl+Q, :count and !link"""

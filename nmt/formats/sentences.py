@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -37,6 +38,8 @@ WIDE = _characters(WORDS["marks"]["wide"])
 """Marks that end a sentence even without a following space"""
 STOPS = ".!?…" + _characters(WORDS["marks"]["stops"])
 """Marks that end a sentence only before a space: there may be one in a number, a name or an address"""
+FULL_STOPS = "." + "".join(each for each in WIDE if not re.search("QUESTION|EXCLAMATION", unicodedata.name(each, "")))
+"""Full stops of all scripts, such as 。 and । and ۔"""
 CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
 """Marks that may stand behind the end of a sentence: closing quotation marks and brackets"""
 _BEHIND = tuple(")]}」』】>”’»\"' …")  # no name ends with these: behind them, .The begins a sentence

@@ -15,10 +15,11 @@ from os.path import commonprefix
 
 from nmt.formats.document import Piece, pieces
 from nmt.formats.segments import Segment
+from nmt.formats.sentences import CLOSING, FULL_STOPS
 from nmt.formats.tags import ESCAPES, TAGS, tokens_of
 from nmt.formats.terms import MESSAGE, PLACEHOLDERS, Span, in_order, offsets_in
 from nmt.formats.tokens import Sign, Token
-from nmt.text.scripts import UNSPACED
+from nmt.text.scripts import TOUCHING, is_wide
 
 MARKS = "&_~"  # of accelerators: of Qt and Windows, of GTK, of LibreOffice
 SIGNS = re.compile(r"[%{}<>]")  # of placeholders
@@ -33,7 +34,10 @@ _LINE_BREAK = re.compile(r"\n")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _SENTENCE_END = re.compile(r"\S[)\]}>»”’\"']*[.!?:…][)\]}»”’\"']*\Z")
 _SENTENCE_BEGIN = re.compile(r"[^\w\s]*[^\W\d_]")
-_END = re.compile(r"(?<!\s)\s*(?:\.{3}|[….:。：։])\Z")
+_COLONS = ":：՝៖፦"  # of European scripts, Chinese, Armenian, Khmer and Ethiopic
+_END = re.compile(rf"(?<!\s)\s*(?:\.{{3}}|[…⋯]+|・{{3}}|。{{3}}|[{FULL_STOPS}{_COLONS}])\Z")
+_END_INSIDE = re.compile(rf"[{FULL_STOPS}…!?！？]\s*[{re.escape(CLOSING)}]+\Z")
+"""The end of a text whose last sentence ends inside quotation marks or brackets"""
 
 
 class Accelerators:
@@ -218,8 +222,18 @@ class ProgramString:
         source_core, end = _without_end(source_body)
         if end and source_tags and not source_core:  # the end alone stands before the tags
             return text
-        wanted = self._punctuation(end) if end else ""
-        if own in (end, wanted) or (own and not core):
+        plain_end = _plain_end(end)
+        wanted = self._punctuation(plain_end).rstrip() if end else ""
+        if wanted == plain_end and core and is_wide(core[-1]) and is_wide(end[-1:] or "."):
+            wanted = end
+        is_of_script = _plain_end(own) == plain_end and not own.strip().isascii()
+        if own in (end, wanted) or is_of_script or (own and not core):
+            return text
+        if not own and wanted and body.endswith(wanted.strip()):
+            return text
+        without_end, with_end = (source_core, core) if own else (core, source_core)
+        is_quoted = _END_INSIDE.search(without_end) and not _END_INSIDE.search(with_end)
+        if is_quoted and not (end and own):
             return text
         is_outside = end != "" and _without_tags_behind(source_core)[1] != ""
         if is_outside:
@@ -234,7 +248,7 @@ class ProgramString:
         same = [at for at in free if text[at].lower() == letter]
         if same:
             at = min(same, key=lambda at: self._rank(at, text))
-        elif free and not UNSPACED.match(text[free[0]]):
+        elif free and not TOUCHING.match(text[free[0]]):
             at = free[0]
         else:
             core, end = _without_end(text)
@@ -325,6 +339,18 @@ def _without_end(text: str) -> tuple[str, str]:
     found = _END.search(text)
     at = found.start() if found else len(text)
     return text[:at], text[at:]
+
+
+def _plain_end(end: str) -> str:
+    """Return the end that European scripts have for one of any script."""
+    bare = end.strip()
+    if bare in _COLONS:
+        return bare and ":"
+    if bare in FULL_STOPS:
+        return "."
+    if end.isascii():
+        return end
+    return "…" if bare.strip("…⋯") == "" else "..."
 
 
 def read_string(text: str, in_columns: bool = True) -> Segment:

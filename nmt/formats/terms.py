@@ -19,7 +19,7 @@ from typing import NamedTuple
 from nmt.formats.program_names import NAMES
 from nmt.system.errors import UserError
 from nmt.text.lines import read_lines, stripped
-from nmt.text.scripts import TOUCHING, TOUCHING_RANGES, joins
+from nmt.text.scripts import IDENTIFIER, TOUCHING, TOUCHING_RANGES, UNCASED_RANGES, joins
 
 CASE = "case"  # third column of a case-sensitive term
 
@@ -53,8 +53,7 @@ for _ in range(3):
 # Without the space that C allows between sign and letter: 100 % sicher. After a number, % is text too: 50%-a.
 _OPTIONS = r"(?:[#0+']|-(?=[\d*]))*(?:\d{1,3}|\*)?(?:\.(?:\d{1,3}|\*)?)?"
 _LENGTH = r"(?:hh?|ll?|[qjztLw]|I64|I32)?"
-_NO_LETTER = r"(?![^\W\d_])"
-_SPACED = rf"\w(?<![{TOUCHING_RANGES}])"  # a character of a word, of a script with spaces
+_NO_LETTER = rf"(?![^\W\d_](?<![{UNCASED_RANGES}]))"
 
 _NAME = (  # of a placeholder such as %title; after a letter of printf, only names that are usual: %s stands in "%sread"
     r"(?:(?!ll?[du]|[zhjtq]+[du])[abe-nqrtvwyz][a-z\d_]{2,60}"
@@ -66,7 +65,8 @@ _NAME = (  # of a placeholder such as %title; after a letter of printf, only nam
 FORMATS = {
     "URL": rf"(?<![A-Za-z\d]){_SCHEME}(?:{_IN_URL})*(?:{_END})",
     "URL beside spaces": rf"(?<![^\s(<\"']){_SCHEME}(?:{_IN_URL}|{_WORD})*(?:{_END}|{_WORD})",
-    "address": r"(?<![\w.+\-])\w(?:[\w.+\-]|'(?=\w)){0,63}@\w[\w\-]{0,62}(?:\.\w[\w\-]{0,62}){1,9}",
+    "address": rf"(?<!{IDENTIFIER}|[.+\-]){IDENTIFIER}(?:{IDENTIFIER}|[.+\-]|'(?={IDENTIFIER})){{0,63}}"
+    rf"@{IDENTIFIER}(?:{IDENTIFIER}|-){{0,62}}(?:\.{IDENTIFIER}(?:{IDENTIFIER}|-){{0,62}}){{1,9}}",
     "mustache": r"\$?\{{2,3}[^{}\n]{0,200}\}{2,3}|\{%[^{}\n]{0,200}%\}",  # also of Vue, i18next, Jinja
     "ICU": rf"\{{\s?[\w.]{{1,60}}\s?,\s?(?:plural|select(?:ordinal)?|choice|number|date|time)\b{_NESTED}{{0,400}}+\}}",
     "Ruby, JavaScript": r"[$#%]\{[^{}\n]{1,200}\}",
@@ -77,20 +77,23 @@ FORMATS = {
     "percent sign": "%%",
     "date": rf"(?<![\d%])%(?:[EO_^]|-(?=[dmHIMSjekl]))?[A-Za-z]{_NO_LETTER}",  # strftime
     "Qt, KDE": r"(?<![\d%])%(?:L\d\d?|[1-9])%?(?![\d%]|[.,]\d)",
-    "Windows, Symfony": r"(?<![\w%])%[A-Za-z_]\w{0,60}(?:[.\-]\w{1,60}){0,5}%(?![\w%])",
-    "Drupal": rf"(?<![.+\-@/%$#])(?<!{_SPACED})@[A-Za-z][A-Za-z\d_]{{1,60}}(?:[/\-][A-Za-z\d_]{{1,60}}){{0,3}}"
-    rf"(?!{_SPACED})",  # also @user, @a/b
-    "Drupal, LibreOffice": rf"(?<![\w%])(?<!(?<![%$])\d\s)%(?:[A-Z][A-Z\d_]{{2,60}}|{_NAME})(?![\w%])",
+    "Windows, Symfony": rf"(?<!{IDENTIFIER}|%)%[A-Za-z_]{IDENTIFIER}{{0,60}}(?:[.\-]{IDENTIFIER}{{1,60}}){{0,5}}%"
+    rf"(?!{IDENTIFIER}|%)",
+    "Drupal": rf"(?<![.+\-@/%$#])(?<!{IDENTIFIER})@[A-Za-z][A-Za-z\d_]{{1,60}}(?:[/\-][A-Za-z\d_]{{1,60}}){{0,3}}"
+    rf"(?!{IDENTIFIER})",  # also @user, @a/b
+    "Drupal, LibreOffice": rf"(?<!{IDENTIFIER}|%)(?<!(?<![%$])\d\s)%(?:[A-Z][A-Z\d_]{{2,60}}|{_NAME})"
+    rf"(?!{IDENTIFIER}|%)",
     "Apple": r"%(?:\d{1,2}\$)?#@\w{1,60}@",  # of a .stringsdict; %arg is of a string catalog
     "Boost": r"%\|[^|%\s]{1,20}\|",
     "subtitles": r"\{\\[a-z\d][^{}\n]{0,80}\}|(?:\d{1,3}:)?\d\d:\d\d[.,]\d{3} --> (?:\d{1,3}:)?\d\d:\d\d[.,]\d{3}"
     r"(?: [A-Za-z]\w{0,20}:[\w.,%\-]{0,30}[\w%]){0,9}|<(?:\d{1,3}:)?\d\d:\d\d\.\d{3}>",
-    "variable": r"(?<![\w$])\$(?:[A-Za-z_]\w{0,60}(?:\([^()\n]{1,200}\))?|\(\w{1,60}\))",  # $t(key) is of i18next
+    "variable": rf"(?<!{IDENTIFIER}|\$)\$"
+    rf"(?:[A-Za-z_]{IDENTIFIER}{{0,60}}(?:\([^()\n]{{1,200}}\))?|\(\w{{1,60}}\))",  # $t(key) is of i18next
     "React": r"</?\d{1,3} ?/?>",
     "ERB, EJS": r"<%[^<>\n]{1,200}%>",
     "PHP": r"<\?=[^<>\n]{1,200}\?>",
     "wiki": r"\[\[[^\[\]\n]{1,200}\]\]",
-    "underscores": r"(?<![\w])__(?=[^\W_])\w{1,60}?(?<=[^\W_])__(?!\w)",
+    "underscores": rf"(?<!{IDENTIFIER})__(?=[^\W_]){IDENTIFIER}{{1,60}}?(?<=[^\W_])__(?!{IDENTIFIER})",
 }
 """Patterns of what is kept, by where it comes from"""
 MESSAGE = re.compile(r"\{\s?[\w.]{1,60}\s?,\s?(?:plural|select(?:ordinal)?|choice)\b")

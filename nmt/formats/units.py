@@ -57,6 +57,10 @@ class Unit:
     """The numbers that take each form of a plural"""
     name: str = ""
     """Key or id in its file; empty if the format has none"""
+    message: Sequence[str] = ()
+    """Texts that it has in every version of its file, if these are not the sources: singular and plural"""
+    is_locked: bool = False
+    """Whether its file says that nobody is to change it"""
     notes: str = ""
     """What else translators write to it: comments, and states of other kinds"""
     origin: Origin = ""
@@ -131,6 +135,8 @@ class UnitFile:
         self.text = text
         self.edits = edits
         self.units: list[Unit] = []
+        self.locked: list[Unit] = []
+        """Units that stay as they are"""
         self.headers: list[Unit] = []
         self.unfilled: list[str] = []
         """What is to be translated but cannot be, for a message: ids without a source, items that may be no text"""

@@ -120,9 +120,9 @@ def state_of(file: BilingualFile, unit: Unit) -> str:
 
 
 def names_of(file: BilingualFile) -> Iterator[tuple[str, Unit]]:
-    """Yield the units and then the headers, each with a name that another version of the file has for it, too."""
+    """Yield the units, those that are locked, and the headers, each with a name that it has in other versions, too."""
     numbers: defaultdict[tuple[str, ...], Iterator[int]] = defaultdict(count)
-    for unit in (*file.units, *file.headers):
+    for unit in (*file.units, *file.locked, *file.headers):
         key = (unit.name, *_key(file, unit))
         yield hash_of(*key, next(numbers[key])), unit
 
@@ -131,7 +131,7 @@ def _key(file: BilingualFile, unit: Unit) -> tuple[str, ...]:
     """Return what tells units apart, but for their names: their contexts and sources."""
     if not file.has_sources:
         return (unit.context,)
-    return (unit.context, *dict.fromkeys(unit.sources))
+    return (unit.context, *(unit.message or dict.fromkeys(unit.sources)))
 
 
 def matched(file: BilingualFile, other: BilingualFile) -> list[tuple[str, Unit] | None]:
@@ -143,7 +143,7 @@ def matched(file: BilingualFile, other: BilingualFile) -> list[tuple[str, Unit] 
     alike: defaultdict[Any, list[tuple[str, Unit]]] = defaultdict(list)
     for name, unit in names_of(other):
         named[unit.name, *_key(other, unit)].append((name, unit))
-    units = [*file.units, *file.headers]
+    units = [*file.units, *file.locked, *file.headers]
     found = [_first(named[unit.name, *_key(file, unit)]) for unit in units]
     for rest in named.values():
         for name, unit in rest:

@@ -16,8 +16,10 @@ QUALIFIERS: Mapping[Origin, str] = {"memory": "exact-match", "near memory": "fuz
 _ORIGIN_OF = {qualifier: origin for origin, qualifier in QUALIFIERS.items()}
 LOCKS = ("m:locked", "mq:locked", "locked")
 """Attributes of units in files of Phrase and memoQ, and of segments in those of Trados, that people must not change"""
-WHOLE = ""
-"""What is locked if not a segment alone"""
+MARKS = ("approved", "translate", "m:confirmed", "mq:status", *LOCKS)
+"""Attributes by which people and their programs say of a unit that it is done, or not to be translated"""
+PROGRAMS = ("m:", "mq:")
+"""Prefixes of attributes that Phrase and memoQ write to a unit with its translation"""
 Put = Callable[[str | None, str, str], None]
 """Function that sets the XML inside a target or a segment, unless it is None, and the target's state and qualifier"""
 
@@ -31,6 +33,8 @@ class _Place:
     holder: Element | None
     """What holds its translation: the target or, for a segment, its mrk in the target; None if it is not there yet"""
     put: Put
+    definition: Element | None
+    """What Trados says of a segment: whether it is confirmed, and by whom"""
 
 
 class XliffFile(UnitFile):
@@ -48,9 +52,11 @@ class XliffFile(UnitFile):
     def _read(self, whole: Collection[str]) -> None:
         """Read the units, without dividing those with names in `whole`."""
         self.units = []
+        self.locked = []
         for element in self._document.root.below():
             if element.base == "trans-unit":
-                self.units += self._units(element, element.get("id") in whole)
+                for unit in self._units(element, element.get("id") in whole):
+                    (self.locked if unit.is_locked else self.units).append(unit)
 
     def divide_as(self, other: XliffFile) -> None:
         """Do not divide units that have an undivided translation in another version of the file.
@@ -58,7 +64,7 @@ class XliffFile(UnitFile):
         Some programs write one to a unit that had segments.
         """
         whole = set()
-        for unit in other.units:
+        for unit in (*other.units, *other.locked):
             element = unit.place.element
             if unit.targets[0] and unit.place.holder is element.child("target"):
                 whole.add(element.get("id"))
@@ -73,7 +79,10 @@ class XliffFile(UnitFile):
             return
         qualifier = "" if is_reviewed else target.get("state-qualifier")
         own.put(self._document.in_newlines(given.holder.inside), target.get("state"), qualifier)
-        self._document.fill(own.element, None, approved=given.element.get("approved") or None)
+        names = [*MARKS, *_names_of_programs(own.element), *_names_of_programs(given.element)]
+        self._document.fill(own.element, None, **{name: given.element.get(name) or None for name in names})
+        if own.definition and given.definition:
+            self._document.replace(own.definition, self._document.in_newlines(given.definition.raw))
         present = _notes(own.element)
         notes = "".join(note for note in _notes(given.element) if note not in present)
         if notes:
@@ -87,28 +96,25 @@ class XliffFile(UnitFile):
         """Yield the unit of a translation unit, or one for each of its segments unless it `is_whole`."""
         source = element.child("source")
         target = element.child("target")
-        if source is None or not source.content().strip() or element.inherited("translate") == "no":
+        if source is None or not source.content().strip():
             return
-        locked = _locked(element)
-        if WHOLE in locked:
-            return
+        definitions = _definitions(element)
+        is_locked = element.inherited("translate") == "no" or _has_lock(element)
         segments: Mapping[str, Element] = {}
         if not is_whole:
             segments = _segments(element, source, target)
         places = _marked(target)
         written: dict[str, str] = {}
         for name, segment in segments.items():
-            if name in locked:
-                continue
             put = partial(self._put_segment, element, places, written, name)
-            unit = self._unit(segment, _Place(element, places.get(name), put))
+            unit = self._unit(segment, _Place(element, places.get(name), put, definitions.get(name)), is_locked)
             unit.name = " ".join(filter(None, [unit.name, name]))
             yield unit
         if not segments:
-            yield self._unit(source, _Place(element, target, partial(self._set_target, element)))
+            yield self._unit(source, _Place(element, target, partial(self._set_target, element), None), is_locked)
 
-    def _unit(self, source: Element, place: _Place) -> Unit:
-        """Return the unit of the source, or of a segment of it, at a place."""
+    def _unit(self, source: Element, place: _Place, is_locked: bool) -> Unit:
+        """Return the unit of the source, or of a segment of it, at a place; it may be locked itself, too."""
         target = place.element.child("target")
         state = qualifier = ""
         if target:
@@ -124,7 +130,12 @@ class XliffFile(UnitFile):
         unit.name = place.element.get("id")
         unit.start = source.start
         unit.place = place
-        unit.notes = "\n".join([state, qualifier, approved, *_notes(place.element)])
+        marks = [place.element.get(name) for name in MARKS]
+        unit.is_locked = is_locked
+        if place.definition:
+            marks.append(place.definition.get("conf"))
+            unit.is_locked |= _has_lock(place.definition)
+        unit.notes = "\n".join([state, qualifier, *marks, str(unit.is_locked), *_notes(place.element)])
         unit.origin = _ORIGIN_OF.get(qualifier, "")
         return unit
 
@@ -187,12 +198,16 @@ def _notes(element: Element) -> list[str]:
     return [note.raw for note in element.named("note")]
 
 
-def _locked(element: Element) -> set[str]:
-    """Return the names of the segments of a unit that are locked; WHOLE if the unit is."""
-    found = {WHOLE} if _has_lock(element) else set()
+def _definitions(element: Element) -> dict[str, Element]:
+    """Return what Trados says of the segments of a unit, by their names."""
+    found = {}
     for definitions in element.named("seg-defs"):
-        found.update(segment.get("id") for segment in definitions.named("seg") if _has_lock(segment))
+        found.update({segment.get("id"): segment for segment in definitions.named("seg")})
     return found
+
+
+def _names_of_programs(element: Element) -> list[str]:
+    return [name for name in element.attributes if name.startswith(PROGRAMS)]
 
 
 def _has_lock(element: Element) -> bool:

@@ -82,15 +82,16 @@ class Element:
         """The prefix of the name, with its colon; an empty one if there is none."""
         return self.name[: -len(self.base)]
 
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The values of its attributes."""
+        return {name: _unescaped(quoted[1:-1]) for name, quoted in _ATTRIBUTE.findall(self.tag)}
+
     def get(self, key: str) -> str:
         """Return the value of an attribute; an empty one if it is not there."""
-        tag = self.tag
-        if key not in tag:  # as in most
+        if key not in self.tag:  # as in most
             return ""
-        for name, quoted in _ATTRIBUTE.findall(tag):
-            if name == key:
-                return _unescaped(quoted[1:-1])
-        return ""
+        return self.attributes.get(key, "")
 
     def inherited(self, key: str) -> str:
         """Return the value of an attribute that holds for all that is inside: of the nearest element that has it."""
@@ -308,6 +309,8 @@ def _name(tag: str) -> str:
 
 def with_attribute(tag: str, key: str, value: str | None) -> str:
     """Return a start tag with an attribute in its place or, if it has none, at the end; without it if it is None."""
+    if value is not None:
+        value = html.escape(value)
     for found in _ATTRIBUTE.finditer(tag):
         if found[1] == key and value is None:
             return tag[: found.start()] + tag[found.end() :]

@@ -15,6 +15,10 @@ UNSPACED_RANGES = (
 and their relatives, Chinese, kana, and full-width signs and letters"""
 TOUCHING_RANGES = UNSPACED_RANGES + r"\uac00-\ud7af"
 """The same, and Hangul: Korean has spaces, but its endings follow numbers, URLs and names directly"""
+UNCASED_RANGES = r"\u0590-\u109f" + TOUCHING_RANGES
+"""Characters of the scripts of Asia, from Hebrew and Arabic to Hangul, whose words may touch a placeholder"""
+IDENTIFIER = rf"(?:\w(?<![{UNCASED_RANGES}]))"
+"""Pattern for a character of names and placeholders, which letters of these scripts end"""
 UNSPACED = re.compile(f"[{UNSPACED_RANGES}]")
 """A character of a script written without spaces"""
 TOUCHING = re.compile(f"[{TOUCHING_RANGES}]")
@@ -30,6 +34,14 @@ def joins(character: str) -> bool:
 def has_words(text: str) -> bool:
     """Return whether a text has a letter or a digit, of whatever script."""
     return any(map(str.isalnum, text))
+
+
+def count_words(text: str) -> int:
+    """Return the number of words between spaces; where none separate words, that of letters and digits."""
+    if text.isascii() or not UNSPACED.search(text):
+        return len(text.split())
+    characters = "".join(UNSPACED.findall(text))
+    return len(UNSPACED.sub(" ", text).split()) + sum(map(str.isalnum, characters))
 
 
 def is_wide(character: str) -> bool:

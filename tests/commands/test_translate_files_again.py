@@ -404,6 +404,44 @@ def test_a_translation_of_segments_may_be_written_undivided(here: Path) -> None:
     assert "<target>jeden i dwa</target>" in output.read_text()
 
 
+@pytest.mark.parametrize(
+    ("opened", "edited"),
+    [
+        ("<trans-unit id='0' m:confirmed='0'>", "<trans-unit id='0' m:confirmed='1' m:by='A &amp; &quot;B&quot;'>"),
+        ("<trans-unit id='0' mq:status='NotStarted'>", "<trans-unit id='0' mq:status='Confirmed' mq:locked='locked'>"),
+        ("<trans-unit id='0'>", "<trans-unit id='0' translate='no'>"),
+        ("<sdl:seg id='1'/>", "<sdl:seg id='1' conf='Translated'><sdl:value>x</sdl:value></sdl:seg>"),
+        ("<sdl:seg id='1'/>", "<sdl:seg id='1' locked='true'/>"),
+    ],
+)
+@pytest.mark.parametrize("text", ["ONE", ""])
+def test_marks_and_locks_of_other_programs_stay(here: Path, opened: str, edited: str, text: str) -> None:
+    source, output = Path("in/a.xlf"), Path("out.xlf")
+    divided = "<source>one</source><seg-source><mrk mtype='seg' mid='1'>one</mrk></seg-source>"
+    definitions = "<target><mrk mtype='seg' mid='1'/></target><sdl:seg-defs><sdl:seg id='1'/></sdl:seg-defs>"
+    plain = xliff(("one", ""), ("two", ""))
+    if "sdl" in opened:
+        plain = plain.replace("<source>one</source>", divided + definitions)
+    else:
+        plain = plain.replace("<trans-unit id='0'>", opened)
+    source.write_text(plain)
+    run(source, output)
+    changed = output.read_text().replace(opened, edited).replace("ONE", text)
+    assert edited in changed
+    output.write_text(changed)
+    is_gap = not text and not ("locked" in edited or "translate" in edited)
+    run(source, output)
+    written = output.read_text().replace('"', "'")
+    if is_gap:
+        assert ">ONE<" in written
+        return
+    assert all(word in written for word in edited.split(" "))
+    assert f">{text}<" in written
+    before = output.read_bytes()
+    run(source, output)
+    assert output.read_bytes() == before
+
+
 def test_comments_and_headers_of_people_stay(here: Path) -> None:
     source, output = Path("in/a.po"), Path("out.po")
     source.write_text(po(("one", ""), ("two", "")))
@@ -422,6 +460,57 @@ def test_comments_and_headers_of_people_stay(here: Path) -> None:
     run(source, output)
     assert Path("out.po~").read_text().endswith(obsolete), "no unit of the input has it"
     assert output.read_text() == edited.replace("# sure?\n", "# sure?\n#: a.c:2\n")
+
+
+def test_headers_of_people_stay_with_their_encoding_and_plural_forms(here: Path) -> None:
+    """Editors convert a file to UTF-8, and correct the rule for plural forms."""
+    source, output = Path("in/a.po"), Path("out.po")
+    text = HEADER.replace("UTF-8", "iso-8859-2") + '\nmsgid "%d file"\nmsgid_plural "%d files"\nmsgstr[0] ""\n'
+    two = text.replace(FORMS, "nplurals=2; plural=n!=1;")
+    source.write_text(two + '\nmsgid "old"\nmsgstr "zażółć"\n', "iso-8859-2")
+    run(source, output)
+    edited = output.read_text("iso-8859-2").replace("iso-8859-2", 'UTF-8\\n"\n"X-Editor: →')
+    edited = edited.replace("nplurals=2; plural=n!=1;", FORMS).replace('msgstr[1] "', 'msgstr[2] "→')
+    output.write_text(edited.replace("msgstr[2]", 'msgstr[1] "%d pliki"\nmsgstr[2]'))
+    edited = output.read_text()
+    assert run(source, output)[-1].endswith("1 kept as people left them")
+    assert output.read_text() == edited
+    assert not Path("out.po~").exists()
+    translated = two.replace('msgstr[0] ""', 'msgstr[0] "%d plik"\nmsgstr[1] "%d pliki"').replace("file", "new file")
+    source.write_text(translated, "iso-8859-2")
+    run(source, output)
+    assert re.findall(r"msgstr\[(\d)\] (.*)", output.read_text()) == [
+        ("0", '"%d plik"'),
+        ("1", '"%d pliki"'),
+        ("2", '"%d NEW FILES"'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "forms"),
+    [
+        (FORMS, "nplurals=2; plural=n!=1;", ["%d plik", "%d pliki"]),
+        ("nplurals=2; plural=n!=1;", FORMS, ["%d plik", "%d pliki", "%d pliki"]),
+        ("nplurals=2; plural=n!=1;", "nplurals=1; plural=0;", ["%d pliki"]),
+    ],
+)
+def test_plural_forms_of_people_go_where_their_numbers_are(
+    here: Path, before: str, after: str, forms: list[str]
+) -> None:
+    source, output = Path("in/a.po"), Path("out.po")
+    text = HEADER + '\nmsgid "%d file"\nmsgid_plural "%d files"\nmsgstr[0] ""\n'
+    source.write_text(text.replace(FORMS, before))
+    run(source, output)
+    edited = output.read_text().replace("FILES", "pliki").replace("FILE", "plik")
+    output.write_text(edited)
+    source.write_text(text.replace(FORMS, after))
+    run(source, output)
+    assert re.findall(r'msgstr\[\d\] "(.*)"', output.read_text()) == forms
+    assert after in output.read_text()
+    output.write_text(output.read_text().replace('msgstr "', 'msgstr "X-Editor: me\\n"\n"', 1))
+    source.write_text(text.replace(FORMS, before).replace('msgstr[0] ""', 'msgstr[0] "1"\nmsgstr[1] "2"'))
+    run(source, output)
+    assert "X-Editor: me" in output.read_text()
 
 
 def test_previous_sources_go_as_people_take_them_out(here: Path) -> None:

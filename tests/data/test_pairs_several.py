@@ -223,6 +223,11 @@ def test_the_memory_prefers_the_same_source_then_context_then_file_then_frequenc
         ("Ready!", "Prêt\xa0!"),
         ("Ready", "Prêt"),
         ("Close:", "关闭："),
+        ("打开。", "Open."),
+        ("打开：", "Open:"),
+        ("हो गया", "Done"),
+        ("हो गया:", "Done:"),
+        ("Ended", "समाप्त"),
         ("Do not stop", None),  # in capitals, of which the words' own are unknown
         ("DO NOT STOP.", "NICHT HALTEN."),
         ("The cat?", None),
@@ -239,6 +244,7 @@ def test_a_line_is_recalled_whatever_its_edges_capitals_and_end(line: str, expec
             "so": "so",
             "Ready:": "Prêt\xa0:",
         },
+        **{"打开": "Open", "हो गया।": "Done.", "Ended.": "समाप्त।"},
         **{"Close.": "关闭。", "DO NOT STOP!": "NICHT HALTEN!", "The cat": "Die Katze"},
     }
     write("memory.tsv", [f"{source}\t{target}" for source, target in pairs.items()])

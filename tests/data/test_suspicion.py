@@ -17,6 +17,7 @@ from nmt.data.suspicion import OTHER_NUMBERS, UNTRANSLATED, suspicions
         ("We met in 1999.", "Wir trafen uns 2005.", [OTHER_NUMBERS]),
         ("Room 250 of 300", "Zimmer 250", [OTHER_NUMBERS]),
         ("10,000 books and 1,250,000 pages", "10.000 Bücher und 1 250 000 Seiten", []),
+        ("10,000 books", "１０，０００冊", []),
         ("2.5 litres in May 2010", "2,5 Liter im Mai 2010", []),
         ("two cats at 3 pm", "2 Katzen um 15 Uhr", []),
         ("on 5 June 1984", "१९८४ जून ५", []),

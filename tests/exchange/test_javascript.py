@@ -262,6 +262,8 @@ KEEPING = [
     "2nd x86 Ⅷ² a1_b ٣abc m² 𝗕2 l'2e \U00020000/\U00020001",
     "C:\\WINDOWS\\x 5 km/h, 16 MB; UTF-8 TTB-LTR-UP STATE-OF-ART CTRL+Q A.TXT",
     "@user @count-x @ab/cd @Straße René@home 私は@count件 *!*@x",
+    "打开%n个 $name您好 编辑config.ini文件，联系me@x.org吧",
+    "%count%回 main()関数 %.2fを Ctrl+Q를 ל$name ไฟล์%titleนี้ a__b__値 MAX_値",
     "and/or he/she I/O a~b A-B a+b a:b a: b x@y $ 5 {} [x] () <> &",
 ]
 

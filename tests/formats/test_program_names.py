@@ -19,6 +19,12 @@ from nmt.formats.terms import Terms
         ("Note: this; a:b, :-), 10:30, Hi!you", []),
         ("Usage: %prog [options] FILE", ["%prog"]),
         ("Press Ctrl+Q, Alt-F4, F10 or Ctrl+Shift+S.", ["Ctrl+Q", "Alt-F4", "F10", "Ctrl+Shift+S"]),
+        ("编辑config.ini文件、/etc/passwd。", ["config.ini", "/etc/passwd"]),
+        ("使用--all选项或-v。调用main()函数，MAX_SIZE太大", ["--all", "-v", "main()", "MAX_SIZE"]),
+        (
+            "Ctrl+Q를 누르세요. F1키, $HOME의 .bashrc를, :user님, %prog은",
+            ["Ctrl+Q", "F1", "$HOME", ".bashrc", ":user", "%prog"],
+        ),
         ("and/or, e.g. this, i.e. a well-known -- dash - x, TCP/IP, 24/7, cat.The, 3.5", []),
     ],
 )

@@ -72,6 +72,45 @@ def test_the_language_says_what_ends_a_string() -> None:
     assert [string.dressed(text) for text in ("Nom", "Nom\u00a0:", "Nom:")] == ["Nom\u00a0:", "Nom\u00a0:", "Nom:"]
 
 
+@pytest.mark.parametrize(
+    ("language", "source", "translation", "expected"),
+    [
+        ("hi", "Done.", "हो गया।", "हो गया।"),  # a full stop, which the toolkit does not know
+        ("hi", "Done", "हो गया।", "हो गया"),
+        ("bn", "Done.", "শেষ।", "শেষ।"),
+        ("bn", "Done.", "শেষ", "শেষ।"),
+        ("ur", "Done.", "ہو گیا۔", "ہو گیا۔"),
+        ("ne", "Done.", "भयो ।", "भयो ।"),
+        ("my", "Done.", "ပြီးပြီ။", "ပြီးပြီ။"),
+        ("km", "Name:", "ឈ្មោះ៖", "ឈ្មោះ៖"),
+        ("hy", "Name:", "Անուն՝", "Անուն՝"),
+        ("ja", "Done.", "完了｡", "完了｡"),
+        ("ja", "Name:", "名前：", "名前："),
+        ("ja", "名称：", "名前", "名前："),
+        ("zh", "Loading...", "正在加载……", "正在加载..."),
+        ("zh", "Loading…", "正在加载……", "正在加载……"),
+        ("zh", "Loading...", "正在加载。。。", "正在加载。。。"),
+        ("zh", "_File...", "文件……", "文件(_F)..."),
+        ("ko", "_File", "파일", "파일(_F)"),
+        ("en", "完成。", "Done.", "Done."),
+        ("en", "完成。", "Done", "Done."),
+        ("en", "名称：", "Name:", "Name:"),
+        ("en", "हो गया।", "Done.", "Done."),
+        ("en", "ہو گیا۔", "Done.", "Done."),
+        ("en", "Nom\u00a0:", "Name", "Name:"),
+        ("en", "正在加载……", "Loading…", "Loading…"),
+        ("sv", "Wait ...", "Vänta", "Vänta ..."),
+        # Inside quotation marks or brackets in one of both
+        ("ja", 'He said "no."', "「いいえ」と言った。", "「いいえ」と言った。"),
+        ("ja", "He said no.", "彼は「いいえ。」", "彼は「いいえ。」"),
+        ("de", "Take one (a dog, etc.).", "Nimm einen (einen Hund usw.)", "Nimm einen (einen Hund usw.)."),
+    ],
+)
+def test_ends_of_all_scripts(language: str, source: str, translation: str, expected: str) -> None:
+    punctuation = pytest.importorskip("translate.lang.factory").getlanguage(language).punctranslate
+    assert ProgramString(source, Accelerators([*GTK, source]), punctuation).dressed(translation) == expected
+
+
 TEXTS = [
     "Usage: foo [OPTION]\n\n  -v, --verbose   print more\n\n",
     " padded\tby tabs  and spaces ",

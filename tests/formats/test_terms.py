@@ -163,6 +163,14 @@ def test_each_format_is_kept_whole_wherever_it_stands(name: str) -> None:
             assert found(text) == [example] * text.count(example), text
 
 
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"URL", "URL beside spaces", "subtitles"}))
+def test_each_format_is_kept_where_it_touches_letters_of_asia(name: str) -> None:
+    for example in EXAMPLES[name]:
+        for text in (f"打开{example}个", f"ファイル{example}を", f"파일 {example}을", f"ไฟล์{example}นี้"):
+            assert found(text) == [example], text
+        assert found(f"ל{example} ו") == [example]
+
+
 @pytest.mark.parametrize("text", re.split(r"[|\n]", PROSE))
 def test_prose_is_not_kept(text: str) -> None:
     assert found(f"So {text} it is") == found(text) == []
