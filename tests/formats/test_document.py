@@ -335,6 +335,17 @@ BLOCKS = {
     '<p align="center">\n<img src="a"\n  alt="The cat is here">': [],
     "<pre>\nThe cat is here.\n</pre>": [],
     "$$\nThe cat is here.\n$$": [],
+    "1. ```sh\n   make all of it\n   ```\n2. The cat\n\n- <!-- The cat\n  is here -->\n- The dog": [
+        "The cat",
+        "The dog",
+    ],
+    "> ```\n> make all of it\nThe cat is here.": ["The cat is here."],  # a quote that was cut
+    "{% highlight c %}\nmake all of it\n{%- endhighlight %}\n{{< highlight c >}}\nthe cat\n{{< /highlight >}}\nIt is": [
+        "It is"
+    ],
+    "\\begin{align*}\nthe cat &= x\n\\end{align*}\n{% raw %}\nThe cat": ["The cat"],
+    "[TOC]\n\n[[_TOC_]]\n\n@[toc]\n\nWEBVTT - the cat": [],
+    "#. The cat\n#. The dog": ["The cat", "The dog"],
     "(the-label)=\n{: .the-class}\n{% include the cat %}\nimport Cat from 'the/cat'": [],
     "<!-- The cat\nis here. -->": [],
     "1\n00:00:01,000 --> 00:00:02,000 X1:10 X2:20 Y1:30 Y2:40\n<i>- Where is the cat?</i>\n- Here.\n": [
