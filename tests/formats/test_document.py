@@ -392,6 +392,12 @@ def test_cells_of_a_table_are_sentences_and_keep_their_pipes() -> None:
     assert in_capitals(table) == table.replace("The", "THE").replace("cat", "CAT").replace("dog", "DOG")
 
 
+@pytest.mark.parametrize("formula", ["$n$", "$a + b$", "$x_1$", "$$y = 5$$", "$$ y = 5 $$", "$O(n)$"])
+def test_formulas_are_copied(formula: str) -> None:
+    ((segment, _),) = Document([f"A dog has {formula}, for $5 or $10, 5$ or A$3, in $ and A$."])
+    assert [span.text_in(segment.text) for span in segment.kept] == [formula]
+
+
 def test_text_in_brackets_is_a_link_if_the_document_defines_it() -> None:
     text = """\
 See [the Cat], [the dog][], ![the cat], [Anna][] and [sic].
