@@ -261,6 +261,7 @@ KEEPING = [
     '<b class="x > y">STOP!</b> &amp; <!-- no --> <script>a < b</script> <ü> 1 < 2 > 1 <br/>&#8217; a<b',
     "2nd x86 Ⅷ² a1_b ٣abc m² 𝗕2 l'2e \U00020000/\U00020001",
     "C:\\WINDOWS\\x 5 km/h, 16 MB; UTF-8 TTB-LTR-UP STATE-OF-ART CTRL+Q A.TXT",
+    "© 2024 → 👨‍👩‍👧‍👦👍🏽 ❤️! 🏴󠁧󠁢󠁥󠁮󠁧󠁿 1️⃣ ★★☆ 3 * 4 #1 – “a” • 5€",
     "@user @count-x @ab/cd @Straße René@home 私は@count件 *!*@x",
     "打开%n个 $name您好 编辑config.ini文件，联系me@x.org吧",
     "%count%回 main()関数 %.2fを Ctrl+Q를 ל$name ไฟล์%titleนี้ a__b__値 MAX_値",
