@@ -61,7 +61,7 @@ _NAME = (  # of a placeholder such as %title; after a letter of printf, only nam
     r"|domain|object|option|order|owner|page|path|percent|plugin|product|profile|project|server|service|site|size"
     r"|source|state|status|subject|uid|url|user|username)(?:_[a-z\d_]{1,40})?)"
 )
-_PICTOGRAPH = r"[\u00a9\u00ae\u2122\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"  # © → ✓ 😀
+_PICTOGRAPH = r"[\u00a9\u00ae\u2022\u2122\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"  # © → ✓ 😀
 
 FORMATS = {
     "URL": rf"(?<![A-Za-z\d]){_SCHEME}(?:{_IN_URL})*(?:{_END})",

@@ -233,6 +233,7 @@ def test_letter_case_is_that_of_the_vocabulary(language):
         "iPod DOOR",
         "McDOOR LEDs, A USA-UTF-8 DOOR.TXT",
     ]
+    texts += ["“the door”—led… isn’t <b title='“a”'>‘a’</b> «Tom» 5–6"]
     texts += ["2. DO NEVER ÜBER", "THE MESSER NEVER HAUS", "3. the led is never, boston"]
     texts += ["J. R. TOM MET 2ND 'MAN.' \"NOT\" (I'M) I", "IŞIK DOOR\u00adNEVER", "STRAßE", ""]
     given = {"file": base64.b64encode(vocabulary.serialized).decode(), "texts": texts}
