@@ -205,7 +205,7 @@ def test_no_outputs_cannot_be_asked_for(count, tokenizer):
 
 @pytest.mark.parametrize("asked", [{"workers": 0}, {"workers": 257}, {"threads": 0}, {"threads": 1_000_000}])
 def test_as_many_workers_and_threads_are_taken_as_by_the_command_line(asked):
-    with pytest.raises(UserError, match="^(workers|threads): must be from 1 to [0-9,]+ \\(got [0-9,]+\\)"):
+    with pytest.raises(UserError, match=r"^(workers|threads): must be from 1 to [0-9,]+ \(got [0-9,]+\)"):
         load("ckpts", **asked)
 
 
