@@ -150,6 +150,20 @@ def test_page_writes_the_sentences_in_capitals_that_are_so(tmp_path):
     assert [" ".join(texts[:2]), " ".join(texts[2:])] == [result.texts[0] for result in rounded.stream(lines)]
 
 
+def test_page_joins_the_translations_of_parts_as_nmt_does(tmp_path):
+    bundle = bundle_of(tmp_path / "bundle", decoding=Decoding(max_source=4, max_extra=9, beam=1, split="length"))
+    rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
+    lines = ["the tree\tthe dog", "dog\t12.5\ttree\t", "x" * 30, "\tTHE TREE\t\tthe cat sees the dog"]
+    parts, *answers, _ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
+    texts = {answer["key"]: answer["output"]["text"] for answer in answers}
+    found = []
+    for line, own in zip(lines, parts["parts"], strict=True):
+        given = {"line": line, "parts": own, "texts": [texts[part["key"]] for part in own]}
+        gaps = node.call("({line, parts, texts}) => gaps(line, parts, texts)", given)
+        found.append(gaps[0] + "".join(text + gap for text, gap in zip(given["texts"], gaps[1:], strict=True)))
+    assert found == rounded.translate(lines)
+
+
 def test_page_shows_the_attention_of_the_model(tmp_path):
     bundle = bundle_of(tmp_path / "bundle", **VARIANTS[1])
     rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
