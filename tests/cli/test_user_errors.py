@@ -115,6 +115,7 @@ def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: 
         ("score", "score takes REF and any number of HYP, but got no files"),
         ("score tree tree tree --metric brackets", "score takes REF and at most one HYP here, but got 3 files"),
         ("score --runs", "--runs needs runs: nmt score --runs CKPTS"),
+        ("score --runs ckpts --html one", "--html one: must end in .html"),
         ("score --runs ckpts --metric bleu", "--metric cannot be combined with --runs"),
         ("score --runs ckpts --set beam=1", "--set cannot be combined with --runs"),
         ("score --runs ckpts --baseline one", "--baseline cannot be combined with --runs"),
