@@ -73,7 +73,9 @@ def load(
     from nmt.exchange.resolve import resolve
     from nmt.recipe import TaskName, override_decoding
     from nmt.system.errors import UserError
+    from nmt.system.parallelism import check_counts
 
+    check_counts(workers, threads)
     paths = [path] if isinstance(path, str | os.PathLike) else path
     if not paths:
         raise UserError("load: no path is given", 'name a bundle or a run\'s directory, such as load("ckpts/")')

@@ -197,6 +197,18 @@ def test_what_is_asked_wrongly_is_named(asked, error, problem, tokenizer):
         random_translator(tokenizer).translate(**{"texts": ["the dog"], **asked})
 
 
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_outputs_cannot_be_asked_for(count, tokenizer):
+    with pytest.raises(UserError, match=f"n_best: must be at least 1 \\(got {count}\\)"):
+        random_translator(tokenizer).stream(["the dog"], n_best=count)
+
+
+@pytest.mark.parametrize("asked", [{"workers": 0}, {"workers": 257}, {"threads": 0}, {"threads": 1_000_000}])
+def test_as_many_workers_and_threads_are_taken_as_by_the_command_line(asked):
+    with pytest.raises(UserError, match=r"^(workers|threads): must be from 1 to [0-9,]+ \(got [0-9,]+\)"):
+        load("ckpts", **asked)
+
+
 def test_no_model_is_an_error_that_says_so():
     with pytest.raises(UserError, match="no path is given"):
         load([])

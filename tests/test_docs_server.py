@@ -90,6 +90,7 @@ class Server:
         (b'{"q": ["a", "", "b\\nc"], "source": "auto", "target": "de", "format": "text"}', JSON, ["A", "", "B\nC"]),
         (b'{"q": [], "source": "en", "target": "de"}', f"{JSON}; charset=utf-8", []),
         (b"q=a%0Ab+%C3%A9&source=en&target=de&api_key=&alternatives=3", FORM, "A\nB É"),
+        (b"q=&source=en&target=de", FORM, ""),
     ],
 )
 def test_lines_of_texts_are_translated(body: bytes, kind: str, translated: object) -> None:

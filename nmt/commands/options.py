@@ -25,8 +25,9 @@ from nmt.commands.command_line import (
     values_without,
 )
 from nmt.metrics.string_metrics import METRICS
+from nmt.system.parallelism import MOST_THREADS, MOST_WORKERS
 
-WORKERS = click.IntRange(1, 256)  # above any host's number of GPUs, and any useful number of CPU workers
+WORKERS = click.IntRange(1, MOST_WORKERS)
 
 in_run = partial(option, section="Run")
 in_averaged = partial(option, section="What is averaged")
@@ -37,7 +38,7 @@ in_search = partial(option, section="Search")
 in_scored = partial(option, section="What is scored")
 in_by_model = partial(option, section="By a model")
 names_argument = partial(argument, type=FilePath(), nargs=-1, required=True, metavar="RECIPE | FILES")
-threads_option = partial(in_machine, "--threads N  CPU threads; default: all.", click.IntRange(1, 1024))
+threads_option = partial(in_machine, "--threads N  CPU threads; default: all.", click.IntRange(1, MOST_THREADS))
 device_option = partial(
     in_machine, "--device DEVICE  auto, cpu, cuda or cuda:N.", Text("auto", "cpu", "cuda"), default="auto"
 )

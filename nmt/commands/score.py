@@ -71,6 +71,8 @@ def score(options: ScoreOptions) -> None:
 
 def _score_runs(options: ScoreOptions) -> None:
     """Print each run's dev score and cost, the columns of the paper's Table 2; with --html, also write a page."""
+    if options.html and options.html.suffix != ".html":
+        raise click.UsageError(f"--html {options.html}: must end in .html, since it is a page")
     if not options.files:
         raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
     others = "more_references metric models source robust overrides paper lowercase language baseline show"

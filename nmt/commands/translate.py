@@ -36,7 +36,7 @@ from nmt.recipe.data import PAIRS
 from nmt.system.compression import compressed, open_input
 from nmt.system.console import Console
 from nmt.system.errors import Interrupted, UserError
-from nmt.system.files import check_place, sha256, whole_file
+from nmt.system.files import check_place, is_same_file, sha256, whole_file
 from nmt.system.launchers import check_alone
 from nmt.text.lines import one_line, read_lines
 
@@ -149,6 +149,7 @@ class LineSearch:
         options that affect the output.
         """
         options = self.options
+        _check_files(options, in_place=bool(self.files))
         models = Saved(self.bundles, options.device, options.devices, options.threads, forks=True, say=self.say)
         self.open = partial(pipeline_of, models)
         self.statistics = statistics
@@ -368,13 +369,34 @@ class LineSearch:
 
 
 def _check_output(options: SearchOptions) -> None:
-    """Raise UserError if the output has no place, would overwrite the input, or cannot be compressed as named."""
+    """Raise UserError if the output has no place, or cannot be compressed as named."""
     with compressed(BytesIO(), options.output or ""):
         pass
     if options.output:
         check_place(options.output)
-    if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
-        raise UserError(f"--output {options.output}: is also the input", "give --output another file")
+
+
+def _check_files(options: SearchOptions, in_place: bool) -> None:
+    """Raise UserError if a file that is written would replace one that is read, or another one that is written.
+
+    With `in_place`, the output may replace the input, and translations that the memory has.
+    """
+    replaceable = [("--input", options.source), *(("--memory", path) for path in options.memory)]
+    taken = [("--prefix", options.prefix), ("--terms", options.terms)]
+    if in_place:
+        _check_file("--output", options.output, taken)
+    else:
+        _check_file("--output", options.output, [*replaceable, *taken])
+    taken += [*replaceable, ("--output", options.output)]
+    _check_file("--attention", options.attention, taken)
+    _check_file("--ledger", options.ledger, taken)
+
+
+def _check_file(option: str, path: Path | None, taken: Sequence[tuple[str, Path | None]]) -> None:
+    """Raise UserError if the file of an option is that of another one."""
+    for other, its in taken:
+        if path and its and is_same_file(path, its):
+            raise UserError(f"{option} {path}: is also the file of {other}", f"give {option} another file")
 
 
 def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) -> Iterator[Request]:
@@ -408,9 +430,6 @@ def ranked(number: int, result: LineResult) -> str:
 @contextmanager
 def _attention_view(options: SearchOptions, path: Path, bundle: Bundle) -> Iterator[AttentionView]:
     """Yield the writer of the --attention file, which is complete on exit; raise UserError if it cannot be written."""
-    for option, other in (("--input", options.source), ("--output", options.output)):
-        if other and other.resolve() == path.resolve():
-            raise UserError(f"--attention {path}: is also the file of {option}", "give --attention another file")
     from nmt.report.attention import AttentionView
 
     with whole_file(path) as stream:

@@ -139,8 +139,10 @@ class ReadAhead:
 
     def __exit__(self, *raised: object) -> None:
         """Stop the thread; if it is waiting for input, it stops at the next line."""
+        self._closed = True
+        if not self._thread.is_alive():  # it has ended, or it runs in the process of which this one is a fork
+            return
         with self._changed:
-            self._closed = True
             self._changed.notify_all()
             if threading.current_thread() is not self._thread:  # which may collect this as garbage
                 self._changed.wait_for(lambda: self._ended or self._asked is not None)

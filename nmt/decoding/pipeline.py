@@ -5,17 +5,18 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
-from weakref import finalize
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar
+from weakref import WeakSet, finalize
 
 from nmt.decoding.engine import ReadAhead, Request, SplitLine, Turns, most_positions
 from nmt.decoding.workers import Loaded, MakeEngine, Models
@@ -109,6 +110,15 @@ def _joined(parts: Sequence[Source | Hypothesis]) -> list[int]:
 
 
 Result = TypeVar("Result", bound=LineResult)
+_open_streams = WeakSet[Generator[Any, None, None]]()
+
+
+@atexit.register
+def _close_streams() -> None:
+    """Close open streams at exit, while their threads still run: one that Python stops may hold a lock for ever."""
+    for stream in list(_open_streams):
+        with suppress(ValueError):  # it runs in another thread
+            stream.close()
 
 
 class Pipeline(ABC, Generic[Result]):
@@ -166,6 +176,10 @@ class Pipeline(ABC, Generic[Result]):
     def __exit__(self, *raised: object) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        """Raise UserError: threads and workers cannot be pickled, as `multiprocessing` tries."""
+        raise UserError("a model cannot be pickled, and so not be sent to another process", "load it in each process")
+
     # --- the way of a line
 
     def stream(
@@ -187,10 +201,14 @@ class Pipeline(ABC, Generic[Result]):
         self._check_process()
         if sample is not None and sample < 1:
             raise UserError(f"sample: must be at least 1 (got {sample})", "leave it out to search for the best")
+        if n_best < 1:
+            raise UserError(f"n_best: must be at least 1 (got {n_best})", "leave it out for the best alone")
         if sample is None and n_best > self.decoding.beam:
             problem = f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})"
             raise UserError(problem, f"use --beam {n_best}")
-        return self._results(lines, before, n_best, sample, searched)
+        results = self._results(lines, before, n_best, sample, searched)
+        _open_streams.add(results)
+        return results
 
     def _results(
         self,

@@ -24,6 +24,7 @@ import torch
 from nmt.decoding.forced import TOKENS_AT_ONCE, attention_of, log_probabilities_of
 from nmt.formats.alignment import GLUE, Aligned, Site
 from nmt.formats.terms import (
+    PICTOGRAPH,
     Edit,
     Phrase,
     Span,
@@ -127,7 +128,8 @@ class Placer:
             if phrase.start < fixed:
                 continue
             left[phrase.source] -= 1
-            if left[phrase.source] < 0 and phrase.source not in terms:
+            is_known = left[phrase.source] >= 0 or phrase.source in terms
+            if not (is_known or PICTOGRAPH.fullmatch(phrase.source)):
                 invented.append(phrase)
         return invented
 

@@ -33,7 +33,7 @@ from nmt.formats.letter_case import (
 from nmt.formats.numbers import ALONE, Changes, compare
 from nmt.formats.segments import Segment, read_line, with_spaces_of
 from nmt.formats.sentences import TrainedLengths
-from nmt.formats.terms import MESSAGE, Phrase, Span, Term, Terms, beyond, find_copies, missing
+from nmt.formats.terms import MESSAGE, PICTOGRAPH, Phrase, Span, Term, Terms, beyond, find_copies, missing
 from nmt.formats.tokens import SPECIAL_SPACE
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Prefix, Source
@@ -587,8 +587,9 @@ class Translator(Pipeline[Translation]):
         """Return the placeholders, URLs and the like in a text that are not `known`."""
         new = []
         for start, end in self._formats.spans(text, linked=False):
-            if text[start:end] not in known:
-                new.append(text[start:end])
+            copy = text[start:end]
+            if copy not in known and not PICTOGRAPH.fullmatch(copy):
+                new.append(copy)
         return new
 
     def _unspelled(self, line: SplitLine) -> str:

@@ -47,7 +47,7 @@ _NO_SPACE = re.compile(  # at a line break: in scripts without spaces, after hyp
 _STRETCHED = re.compile(r"(?<![.!?:\s])(?<![.!?][)\"'”]) {2,}")  # space that fills a line, not after a sentence
 
 _MARK = (
-    r"(?:[-*+•‣◦▪·→o–—:]|[-=]>|\(?(?:\d{1,3}(?:\.\d+)*|[A-Za-z]|[ivx]{1,4})[.)]|\[[ xX]\]|#{1,6}"
+    r"(?:[-*+•‣◦▪·→o–—:]|[-=]>|\(?(?:\d{1,3}(?:\.\d+)*|[A-Za-z]|[ivx]{1,4}|#)[.)]|\[[ xX]\]|#{1,6}"
     r"|\*?\[\^?[^\[\]\s][^\[\]]{0,40}\]:|\[![\w-]+\][+-]?|:[a-z][\w+-]{0,40}:)"  # [^1]:, [Anna]:, [!NOTE], :warning:
 )
 _TERM = r"(?:-\S+(?: \S+){0,5}(?:\t|  )|\S+(?: \S+){0,3}(?<![.!?])(?:\t|   ))"  # option or term in a left column
@@ -73,7 +73,11 @@ _KEY = re.compile(r"[\w\"'.-]+\s*[:=](?:\s|\Z)")
 _END_OF_FRONT = re.compile(r"(?:-{3}|\+{3}|\.{3})\s*\Z")
 _IN_FRONT = re.compile(r"\s|[-#\[\]{}]")
 _FENCE = re.compile(r"(`{3,})(?=[^`]*\Z)|(~{3,})|(\$\$)\Z")  # of code and formulas
-_CODE_TAG = re.compile(r"<(pre|script|style|svg|textarea)\b(?!.*</\1\s*>)", re.IGNORECASE)
+_CODE_TAG = re.compile(  # of HTML, Liquid, Hugo and LaTeX
+    r"(?:<(?=(?:pre|script|style|svg|textarea)\b)|\{[{%][<%-]?\s*(?=(?:highlight|comment|mermaid|katex)(?![\w-]))"
+    r"|\\begin\{(?=(?:equation|align|gather|multline)\*?\}))([a-z]+)",
+    re.IGNORECASE,
+)
 _TAG = re.compile(r"</?[A-Za-z][\w-]*(?:\s[^<>]*)?/?>|<[!?][^<>]*>|&#?\w{1,31};")  # <https://example.org> is none
 _CODES = re.compile(  # of a line, beside its words: the places of links, notes, tags, placeholders, marks
     r"\]\([^()\s]*(?:\([^()]*\))?[^()]*\)|\]\[[^\[\]]*\]|\[\^[^\[\]\s]+\]|(?<![\d:]):[a-z][\w+-]{1,40}:(?![^\W_]|:)"
@@ -102,6 +106,7 @@ _DEFINITION = re.compile(  # of a link
 )
 _MARKUP = re.compile(  # labels, classes, directives and times of subtitles, which have a line of their own
     r"(?:\d+:)?\d\d:\d\d[.,]\d{3} --> "
+    r"|WEBVTT(?:\s|\Z)|(?i:@?\[{1,2}_?toc_?\]{1,2})\Z"  # [TOC] is where a table of contents goes
     r"|\[![\w-]+\][+-]?\Z|\{[^{}]*\}\Z|\{\{.*\}\}\Z|\{%.*%\}\Z|\([\w:.-]+\)=\Z|\.\. |:{3,}"
     r"|(?:!{3}|\?{3}\+?)\s*[\w-]+(?:\s+(?:inline|end))*\Z"
 )
@@ -392,14 +397,18 @@ class _Fence(NamedTuple):
     @classmethod
     def of(cls, body: str) -> _Fence | None:
         """Return what a line opens."""
-        fence = _FENCE.match(body)
+        mark = _MARKS.match(body)
+        item = body[mark.end() :] if mark else body  # of a list
+        fence = _FENCE.match(item)
         if fence:
             return cls(re.compile(rf"{re.escape(fence[0])}[{fence[0][0]}]*\Z"), "code")
-        if body.startswith("<!--") and "-->" not in body:
+        if item.startswith("<!--") and "-->" not in item:
             return cls(re.compile(".*-->"))
-        tag = _CODE_TAG.match(body)
+        tag = _CODE_TAG.match(item)
         if tag:
-            return cls(re.compile(rf".*</{tag[1]}\s*>", re.IGNORECASE), "code")
+            end = re.compile(rf".*(?:</|\{{[{{%][<%-]?\s*(?:end|/\s*)|\\end\{{){tag[1]}\b", re.IGNORECASE)
+            if not end.match(item):
+                return cls(end, "code")
         if _UNCLOSED_TAG.match(_TAG.sub("", body)):
             return cls(re.compile(r".*>|\Z"))
         return None
@@ -413,6 +422,7 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
         yield Piece([line], kind="front matter")
     block: list[str] = []  # rules are in it too: one may begin it, and one ends it
     fence: _Fence | None = None
+    in_quote = False  # whether the fence is quoted
     directives: list[str] = []  # that are open
     table = ""
     in_html = False
@@ -420,6 +430,9 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
     code_at_here = CODE_AT  # of the block; NO_CODE if it is HTML
     for line in lines:
         body = line.lstrip(" \t>").rstrip()
+        is_quoted = line.lstrip().startswith(">")
+        if in_quote and not is_quoted:
+            fence = None
         if fence:
             if fence.end.match(body):
                 fence = None
@@ -448,6 +461,7 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
             piece = piece or Piece([line])
         elif not is_underline:
             fence = _Fence.of(body)
+            in_quote = is_quoted
             if fence:
                 piece = Piece([line])
         if piece or (block and _begins(line, is_rule, block)):

@@ -2,7 +2,8 @@
 
 Vocabularies spell words with unusual capitals in many subwords, and models have seen few: they translate what the line
 would usually be. Of a line in capitals, the translation is in capitals, too. Text to keep stays as it is: placeholders,
-URLs, tags, names of files and the like, and words with digits.
+URLs, tags, names of files and the like, and words with digits. Quotation marks and dashes that a vocabulary lacks
+become those of the keyboard.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from nmt.formats.sentences import CLOSING, listed, stops_of
 from nmt.formats.tags import TAGS
-from nmt.formats.terms import Edit, Span, Terms, find_copies, outside, written
+from nmt.formats.terms import Edit, Span, Terms, find_copies, offsets_in, outside, written
 from nmt.text.language_codes import Language
 from nmt.text.scripts import has_words, joins
 
@@ -56,6 +57,8 @@ _MIXED = re.compile(r"(?<!\w)\w*(?:[a-zà-ÿ][A-ZÀ-Þ]|[A-Z]{2}[a-z])\w*")
 """Names with capitals of their own: iPHONE, McDONALD, DVDs, tÚ"""
 _ROMAN = "X{0,3}(?:IX|IV|V?I{2,3})|X{1,3}(?:VI?|I)|X{2,3}"  # numerals that are no words
 _AS_THEY_ARE = re.compile(rf"[^\W\d_]\.|(?:{_ROMAN})(?!\w)|{_MIXED.pattern}")
+_KEYS = {**dict.fromkeys("“”„«»", '"'), **dict.fromkeys("‘’‚", "'"), **dict.fromkeys("‑–—", "-"), "…": "."}
+"""What texts have in place of signs of typography that no key has"""
 _CONSONANTS = re.compile("(?!MRS$)[B-DF-HJ-NP-TV-XZ]{3,}")
 
 
@@ -312,8 +315,22 @@ def with_capitals(text: str, vocabulary: Speller, language: str = "", copied: Se
     return written(text, edits)
 
 
+def with_known_signs(text: str, vocabulary: Speller, copied: Sequence[Span] = ()) -> str:
+    """Return a text with signs of the keyboard in place of typographic ones that the vocabulary spells as bytes."""
+    lacking = [sign for sign in _KEYS if sign in text and len(vocabulary.encode(sign)) >= FEWEST_SPELLED]
+    if not lacking:
+        return text
+    kept = offsets_in(kept_in(text, copied))
+    edits: list[Edit] = []
+    for span in find_copies(text, lacking):
+        if span.start not in kept:
+            edits.append((span, _KEYS[span.text_in(text)]))
+    return written(text, edits)
+
+
 def as_usual(text: str, vocabulary: Speller, language: str = "", copied: Sequence[Span] = ()) -> str:
     """Return a text as it would usually be written, in as many characters; `copied` are more spans to keep."""
+    text = with_known_signs(text, vocabulary, copied)
     if is_in_capitals(text, copied):
         return without_capitals(text, vocabulary, language, copied)
     for change in (without_emphasis, without_title_case, with_capitals):

@@ -61,6 +61,7 @@ _NAME = (  # of a placeholder such as %title; after a letter of printf, only nam
     r"|domain|object|option|order|owner|page|path|percent|plugin|product|profile|project|server|service|site|size"
     r"|source|state|status|subject|uid|url|user|username)(?:_[a-z\d_]{1,40})?)"
 )
+_PICTOGRAPH = r"[\u00a9\u00ae\u2022\u2122\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"  # © → ✓ 😀
 
 FORMATS = {
     "URL": rf"(?<![A-Za-z\d]){_SCHEME}(?:{_IN_URL})*(?:{_END})",
@@ -92,10 +93,14 @@ FORMATS = {
     "React": r"</?\d{1,3} ?/?>",
     "ERB, EJS": r"<%[^<>\n]{1,200}%>",
     "PHP": r"<\?=[^<>\n]{1,200}\?>",
+    "pictograph": rf"{_PICTOGRAPH}(?:{_PICTOGRAPH}|[\u200d\ufe0e\ufe0f\u20e3\U000e0020-\U000e007f])*+"
+    r"|[\d#*]\ufe0f?\u20e3",
     "wiki": r"\[\[[^\[\]\n]{1,200}\]\]",
     "underscores": rf"(?<!{IDENTIFIER})__(?=[^\W_]){IDENTIFIER}{{1,60}}?(?<=[^\W_])__(?!{IDENTIFIER})",
 }
 """Patterns of what is kept, by where it comes from"""
+PICTOGRAPH = re.compile(FORMATS["pictograph"])
+"""Pattern for what is kept, but does no harm where a translation has it for (c) or ->"""
 MESSAGE = re.compile(r"\{\s?[\w.]{1,60}\s?,\s?(?:plural|select(?:ordinal)?|choice)\b")
 """Pattern for the beginning of an ICU message with texts inside, which stay in the language of the source"""
 _STYLED = re.compile(r"(?<!\d)(?<!(?<!%)\d\s)%(?:[A-KM-Z]\d\d?(?!\d)|[A-Z](?=[A-Z][a-z]))")
@@ -105,7 +110,7 @@ _STYLES = re.compile(r"%[A-Z]\d{0,2}|\$(?:\d\d?|[a-z](?![a-z]))")
 _NUMBERED = re.compile(r"\$[1-9](?!\d|[.,]\d)")
 """Pattern for the variables of a text that has $1"""
 _MAY_HAVE = re.compile(
-    r"[%{$@]|</?\d|<\?|:\S|www\.|\[\[|__", re.IGNORECASE
+    rf"[%{{$@\u20e3]|</?\d|<\?|:\S|www\.|\[\[|__|{_PICTOGRAPH}", re.IGNORECASE
 )  # any of them: most lines have nothing of this kind
 _LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them and be copied as one: %d/%d
 _BY_ORDER = re.compile(  # placeholders that a program fills in by their order: %s, {}

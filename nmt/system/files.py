@@ -61,6 +61,13 @@ def check_place(path: Path) -> None:
         Path(os.path.realpath(path)).parent.stat()
 
 
+def is_same_file(path: Path, other: Path) -> bool:
+    """Return whether writing to one path would replace the regular file, even a future one, of the other."""
+    if path.is_file() and other.is_file():
+        return path.samefile(other)
+    return not path.exists() and os.path.realpath(path) == os.path.realpath(other)
+
+
 def make_directory(path: Path) -> None:
     """Create a directory, or the target of a dangling symlink, with its parents, unless it exists.
 

@@ -16,6 +16,8 @@ from nmt.system.cgroups import cpu_quota
 from nmt.system.errors import UserError
 from nmt.system.launchers import World, cores_of_task
 
+MOST_WORKERS = 256  # above any host's number of GPUs, and any useful number of CPU workers
+MOST_THREADS = 1024
 MOST_PROCESSES = 16  # on a CPU, unless the user asks for more
 LEAST_SHARE = 500  # with fewer tokens per update and side for each process, threads are faster than processes
 
@@ -123,6 +125,13 @@ def count_workers(wanted: int | None, threads: int | None, are_forked: bool) -> 
     if are_forked:
         return min(threads_in_all(threads), MOST_PROCESSES)
     return 1
+
+
+def check_counts(workers: int | None, threads: int | None) -> None:
+    """Raise UserError unless the numbers of workers and threads are those that the command line takes, or None."""
+    for name, count, most in (("workers", workers, MOST_WORKERS), ("threads", threads, MOST_THREADS)):
+        if count is not None and not 1 <= count <= most:
+            raise UserError(f"{name}: must be from 1 to {most:,} (got {count:,})", f"leave {name} out for the default")
 
 
 # --- threads ----------------------------------------------------------------------------------------------------

@@ -27,6 +27,13 @@ BLOCK = 1 << 20  # bytes read at a time when counting lines
 LONGEST = 1 << 24  # maximum bytes in a line: a small .gz file can expand to gigabytes without a newline
 LONE = re.compile(rb"\r[^\r\n]")  # `\r` amid a line, or at the end of one that has no `\n`
 USUAL = 4096  # bytes a lone `\r`, on average: with fewer bytes, they are line ends; with more, they are strays
+DOCUMENTS = {
+    b"PK\3\4": ("a zip archive, as .docx, .odt and .epub are", "pandoc -t plain"),
+    b"%PDF-": ("a PDF", "pdftotext - - <"),
+    b"{\\rtf": ("RTF", "pandoc -t plain"),
+    b"\xd0\xcf\x11\xe0": ("a document of Office before 2007", "catdoc -d utf-8"),
+}
+"""What a file is, and a command to make it text, by its first bytes"""
 STRAY = 4  # NULs and invalid bytes that the beginning of a text may have, beside 2% of its bytes
 VISIBLE = re.compile(
     r"[^\s\0-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
@@ -78,6 +85,9 @@ def _other_than_text(head: bytes) -> tuple[str, str] | None:
         return "UTF-32, not UTF-8", "iconv -f UTF-32 -t UTF-8"
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "UTF-16, not UTF-8", "iconv -f UTF-16 -t UTF-8"
+    for magic, document in DOCUMENTS.items():
+        if head.startswith(magic):
+            return document
     nuls = head.count(0)
     text = head.decode("utf-8", "replace")
     if nuls and nuls + text.count("\ufffd") > STRAY + len(head) // 50:

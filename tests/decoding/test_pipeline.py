@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import count, pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -339,3 +344,30 @@ def test_closing_does_not_wait_for_an_input_that_says_nothing() -> None:
     more.set()
     thread.join(WAIT)
     assert engine.batches == [["ab"]]
+
+
+OPEN = """
+import os, sys
+from engines import Mirror, pipeline
+
+model = pipeline(Mirror())
+stream = model.stream(["ab", "cd"] * 5000)
+print(next(stream).texts, flush=True)
+if os.fork() == 0:
+    sys.exit()
+print(os.wait()[1])
+"""
+
+
+def test_a_program_may_end_while_a_stream_is_open_and_so_may_a_fork_of_it() -> None:
+    path = os.pathsep.join([str(Path(__file__).parents[1] / "support"), os.environ["PYTHONPATH"]])
+    command = [sys.executable, "-c", OPEN]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=WAIT)
+    assert (done.stdout, done.stderr, done.returncode) == ("['ba']\n0\n", "", 0)
+
+
+def test_a_model_that_is_sent_to_another_process_says_what_to_do() -> None:
+    with pytest.raises(UserError, match="cannot be pickled") as caught:
+        pickle.dumps(pipeline(Mirror()))
+    assert caught.value.hint == "load it in each process"

@@ -167,6 +167,8 @@ def test_without_others_what_is_invented_is_deleted_and_counted(tokenizer: Token
     assert (second.text, second.deleted) == ("", ["me@x.org"])
     (found,) = placed(tokenizer, "%s", ["%s and %s"])
     assert (found.text, found.deleted) == ("%s and", ["%s"])
+    (found,) = placed(tokenizer, "(c) dog", ["© dog %s"])
+    assert (found.text, found.deleted) == ("© dog", ["%s"])
 
 
 def test_placeholders_without_numbers_get_their_order_back(tokenizer: Tokenizer) -> None:

@@ -150,6 +150,20 @@ def test_page_writes_the_sentences_in_capitals_that_are_so(tmp_path):
     assert [" ".join(texts[:2]), " ".join(texts[2:])] == [result.texts[0] for result in rounded.stream(lines)]
 
 
+def test_page_joins_the_translations_of_parts_as_nmt_does(tmp_path):
+    bundle = bundle_of(tmp_path / "bundle", decoding=Decoding(max_source=4, max_extra=9, beam=1, split="length"))
+    rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
+    lines = ["the tree\tthe dog", "dog\t12.5\ttree\t", "x" * 30, "\tTHE TREE\t\tthe cat sees the dog"]
+    parts, *answers, _ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
+    texts = {answer["key"]: answer["output"]["text"] for answer in answers}
+    found = []
+    for line, own in zip(lines, parts["parts"], strict=True):
+        given = {"line": line, "parts": own, "texts": [texts[part["key"]] for part in own]}
+        gaps = node.call("({line, parts, texts}) => gaps(line, parts, texts)", given)
+        found.append(gaps[0] + "".join(text + gap for text, gap in zip(given["texts"], gaps[1:], strict=True)))
+    assert found == rounded.translate(lines)
+
+
 def test_page_shows_the_attention_of_the_model(tmp_path):
     bundle = bundle_of(tmp_path / "bundle", **VARIANTS[1])
     rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
@@ -233,6 +247,7 @@ def test_letter_case_is_that_of_the_vocabulary(language):
         "iPod DOOR",
         "McDOOR LEDs, A USA-UTF-8 DOOR.TXT",
     ]
+    texts += ["“the door”—led… isn’t <b title='“a”'>‘a’</b> «Tom» 5–6"]
     texts += ["2. DO NEVER ÜBER", "THE MESSER NEVER HAUS", "3. the led is never, boston"]
     texts += ["J. R. TOM MET 2ND 'MAN.' \"NOT\" (I'M) I", "IŞIK DOOR\u00adNEVER", "STRAßE", ""]
     given = {"file": base64.b64encode(vocabulary.serialized).decode(), "texts": texts}
@@ -261,6 +276,7 @@ KEEPING = [
     '<b class="x > y">STOP!</b> &amp; <!-- no --> <script>a < b</script> <ü> 1 < 2 > 1 <br/>&#8217; a<b',
     "2nd x86 Ⅷ² a1_b ٣abc m² 𝗕2 l'2e \U00020000/\U00020001",
     "C:\\WINDOWS\\x 5 km/h, 16 MB; UTF-8 TTB-LTR-UP STATE-OF-ART CTRL+Q A.TXT",
+    "© 2024 → 👨‍👩‍👧‍👦👍🏽 ❤️! 🏴󠁧󠁢󠁥󠁮󠁧󠁿 1️⃣ ★★☆ 3 * 4 #1 – “a” • 5€",
     "@user @count-x @ab/cd @Straße René@home 私は@count件 *!*@x",
     "打开%n个 $name您好 编辑config.ini文件，联系me@x.org吧",
     "%count%回 main()関数 %.2fを Ctrl+Q를 ל$name ไฟล์%titleนี้ a__b__値 MAX_値",

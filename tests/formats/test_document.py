@@ -335,6 +335,17 @@ BLOCKS = {
     '<p align="center">\n<img src="a"\n  alt="The cat is here">': [],
     "<pre>\nThe cat is here.\n</pre>": [],
     "$$\nThe cat is here.\n$$": [],
+    "1. ```sh\n   make all of it\n   ```\n2. The cat\n\n- <!-- The cat\n  is here -->\n- The dog": [
+        "The cat",
+        "The dog",
+    ],
+    "> ```\n> make all of it\nThe cat is here.": ["The cat is here."],  # a quote that was cut
+    "{% highlight c %}\nmake all of it\n{%- endhighlight %}\n{{< highlight c >}}\nthe cat\n{{< /highlight >}}\nIt is": [
+        "It is"
+    ],
+    "\\begin{align*}\nthe cat &= x\n\\end{align*}\n{% raw %}\nThe cat": ["The cat"],
+    "[TOC]\n\n[[_TOC_]]\n\n@[toc]\n\nWEBVTT - the cat": [],
+    "#. The cat\n#. The dog": ["The cat", "The dog"],
     "(the-label)=\n{: .the-class}\n{% include the cat %}\nimport Cat from 'the/cat'": [],
     "<!-- The cat\nis here. -->": [],
     "1\n00:00:01,000 --> 00:00:02,000 X1:10 X2:20 Y1:30 Y2:40\n<i>- Where is the cat?</i>\n- Here.\n": [
@@ -379,6 +390,12 @@ def test_cells_of_a_table_are_sentences_and_keep_their_pipes() -> None:
     (row, _), _ = Document(table.split("\n"))
     assert row.pieces == ["*The", "cat* | dog", "`x | y`"]  # no mark goes over cells
     assert in_capitals(table) == table.replace("The", "THE").replace("cat", "CAT").replace("dog", "DOG")
+
+
+@pytest.mark.parametrize("formula", ["$n$", "$a + b$", "$x_1$", "$$y = 5$$", "$$ y = 5 $$", "$O(n)$"])
+def test_formulas_are_copied(formula: str) -> None:
+    ((segment, _),) = Document([f"A dog has {formula}, for $5 or $10, 5$ or A$3, in $ and A$."])
+    assert [span.text_in(segment.text) for span in segment.kept] == [formula]
 
 
 def test_text_in_brackets_is_a_link_if_the_document_defines_it() -> None:

@@ -13,6 +13,7 @@ from nmt.formats.letter_case import (
     is_in_title_case,
     title_case,
     with_capitals,
+    with_known_signs,
     without_capitals,
     without_emphasis,
     without_title_case,
@@ -185,3 +186,13 @@ def test_copies_stay_where_they_are_whole_words() -> None:
 def test_capitals_come_back() -> None:
     text = "L’ÉTÉ À PARIS: «OUI», {n} FOIS"
     assert in_capitals(without_capitals(text, Vocabulary(), "fr"), "fr") == text
+
+
+def test_signs_that_the_vocabulary_lacks_are_those_of_the_keyboard() -> None:
+    class Ascii:
+        def encode(self, text: str) -> list[int]:
+            return [0] * len(f" {text}".encode())
+
+    text = "“It’s 5–6…” – <a b='“'>«yes»</a> https://a.org/b–c"
+    assert with_known_signs(text, Ascii()) == '"It\'s 5-6." - <a b=\'“\'>"yes"</a> https://a.org/b–c'
+    assert with_known_signs(text, Vocabulary()) == text

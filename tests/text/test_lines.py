@@ -201,6 +201,8 @@ ENGLISH, RUSSIAN, CHINESE = "A dog.\nTwo.\n", "Привет, мир.\nКак д�
         (ENGLISH.encode("utf-16-le"), "is UTF-16 or not text", "iconv -f UTF-16LE "),
         (RUSSIAN.encode("utf-16-be"), "is UTF-16 or not text", "iconv -f UTF-16BE "),
         (CHINESE.encode("utf-16-le"), "is UTF-16 or not text", "iconv -f UTF-16LE "),
+        (b"PK\3\4\x14\0\6\0\x08\0!\0", "is a zip archive, as .docx", "pandoc -t plain FILE"),
+        (b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\n", "is a PDF", "pdftotext - - < FILE"),
         (b"PAR1\x15\x04\0\0\0\0\0\0\x15", "is UTF-16 or not text", ""),
         (gzip.compress(gzip.compress(ENGLISH.encode(), mtime=0), mtime=0), "is compressed (.gz)", "gzip -dc "),
     ],

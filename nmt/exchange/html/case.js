@@ -11,6 +11,7 @@ const CONSONANTS = /^(?!MRS$)[B-DF-HJ-NP-TV-XZ]{3,}$/;
 const MIXED = /(?<![\p{L}\p{N}_])[\p{L}\p{N}_]*(?:[a-zà-ÿ][A-ZÀ-Þ]|[A-Z]{2}[a-z])[\p{L}\p{N}_]*/u;  // iPHONE, McDONALD, DVDs, tÚ
 const STYLED = /(?<!\p{Nd})(?<!(?<!%)\p{Nd}\s)%(?:[A-KM-Z]\p{Nd}{1,2}(?!\p{Nd})|[A-Z](?=[A-Z][a-z]))/u;  // %C18, %BBold
 const STYLES = /%[A-Z]\p{Nd}{0,2}|\$(?:\p{Nd}{1,2}|[a-z](?![a-z]))/gu, NUMBERED = /\$[1-9](?!\p{Nd}|[.,]\p{Nd})/gu;
+const KEYS = {"“": "\"", "”": "\"", "„": "\"", "«": "\"", "»": "\"", "‘": "'", "’": "'", "‚": "'", "‑": "-", "–": "-", "—": "-", "…": "."};
 const NOTHING = "(?!)";  // an expression that matches nothing
 const BEGINS_MIXED = new RegExp(`^${MIXED.source}`, "u");
 const isUpperWord = (word) => isUpper(word) && !/\p{Lowercase}/u.test(word);
@@ -135,6 +136,7 @@ function* readWords(text, {language, stops, closing, kept, abbreviations, functi
 /** Writes a line as it would usually be written, in as many characters. */
 function asUsual(text, vocabulary, settings) {
   const rules = new CaseRules(vocabulary, settings);
+  text = rules.withKnownSigns(text);
   if (isInCapitals(text, settings.kept)) return rules.withoutCapitals(text);
   return rules.withCapitals(rules.withoutTitleCase(rules.withoutEmphasis(text)));
 }
@@ -171,6 +173,12 @@ class CaseRules {
   isWhole(word) {
     const usual = this.usual(word);
     return usual !== word.text && this.count(usual) === 1;
+  }
+
+  /** Returns a text with signs of the keyboard in place of typographic ones that the vocabulary spells as bytes. */
+  withKnownSigns(text) {
+    const key = (sign) => this.count(sign) >= FEWEST_SPELLED ? KEYS[sign] : sign;
+    return this.settings.kept.outside(text, (part) => part.replace(/[“”„«»‘’‚‑–—…]/gu, key));
   }
 
   withoutCapitals(text) {

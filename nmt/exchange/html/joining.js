@@ -13,8 +13,12 @@ function gaps(line, parts, texts) {
   let last = 0, whole = "";
   parts.forEach(({text, start}, index) => {
     let between = line.slice(last, start);
-    if (index && !between.trim() && (!texts[index] || !whole.trim())) between = "";
-    else if (index && between.length < 2) between = gapBehind(whole.slice(-1), between, line[last - 1], texts[index]);
+    const isSpace = index && !between.trim() && !between.includes("\t");  // a tab stays
+    if (isSpace && (!texts[index] || !whole.trim())) between = "";
+    else if (isSpace && between.length < 2) {
+      const isInWord = JOINS.test(line[last - 1]) && JOINS.test(line[last]);
+      between = gapBehind(whole.slice(-1), between, line[last - 1], texts[index], isInWord);
+    }
     found.push(between);
     whole += between + texts[index];
     last = start + text.length;
@@ -23,9 +27,9 @@ function gaps(line, parts, texts) {
   return found;
 }
 
-/** Returns what follows a part that ends in `last`, and whose source ends in `source`. */
-function gapBehind(last, between, source, next) {
+/** Returns what follows a part that ends in `last`, and whose source ends in `source`, inside of a word or not. */
+function gapBehind(last, between, source, next, isInWord) {
   if (NO_SPACE_BEHIND.test(last) || (UNSPACED.test(last) && JOINS.test(source))) return "";
   if (!between && UNSPACED.test(source)) return " ";
-  return between || (JOINS.test(last) && JOINS.test(next?.[0] ?? "") ? " " : "");
+  return between || (!isInWord && JOINS.test(last) && JOINS.test(next?.[0] ?? "") ? " " : "");
 }

@@ -10,6 +10,7 @@ const IS_LETTER = new RegExp(`^[${LETTER}]$`, "u");
 const LETTER_AND_STOP = new RegExp(`[${LETTER}]\\.`, "uy");
 const INITIALS = new RegExp(`^(?:[${LETTER}]\\.-?)*[${LETTER}]$`, "u");  // J, J.-P, U.S
 const HAS_WORDS = /[\p{L}\p{N}]/u;
+const HAS_LETTERS = /\p{L}|(?![0-9])\p{Nd}/u;  // or digits of another script, which change
 
 const escaped = (marks) => marks.replace(/[\\\]^[-]/g, "\\$&");  // in a class
 const matchAt = (expression, text, at) => {

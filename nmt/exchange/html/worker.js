@@ -28,10 +28,16 @@ class Translator {
     const starts = splitter.startsAroundCapitals(line, (text) => isInCapitals(text, this.kept));
     const pieces = cut(line, starts).map((text) => ({text, usual: asUsual(text, this.source, settings)}));
     const style = styleOf(line, pieces.map(({usual}) => usual).join(""), this.kept);
-    const hasWords = (text) => HAS_WORDS.test(this.values.decoding.keep ? this.copied.bare(text) : text);
-    return pieces.flatMap(({text, usual}, index) => (hasWords(text) ? splitter.split(usual) : []).map((part) => ({
+    const words = line.includes("\t") ? HAS_LETTERS : HAS_WORDS;  // numbers between tabs are copied
+    const hasWords = (text) => words.test(this.values.decoding.keep ? this.copied.bare(text) : text);
+    const cells = pieces.flatMap(({text, usual}, index) => cellsOf(text).map((cell) => ({
+      text: cell.text,
+      usual: usual.slice(cell.start, cell.start + cell.text.length),
+      at: starts[index] + cell.start,
+    })));
+    return cells.flatMap(({text, usual, at}) => (hasWords(text) ? splitter.split(usual) : []).map((part) => ({
       ...part,
-      start: part.start + starts[index],
+      start: part.start + at,
       style: style || styleOf(text, usual, this.kept).replace("title", ""),
       text: text.slice(part.start, part.start + part.text.length),
     })));
@@ -101,6 +107,9 @@ class Translator {
     return {described, bytes};
   }
 }
+
+/** Returns what stands between a text's tabs, each of which ends a sentence. */
+const cellsOf = (text) => [...text.matchAll(/[^\t]+/g)].map((cell) => ({text: cell[0], start: cell.index}));
 
 const LEVELS = 255;  // weights are shown in so many steps
 const product = (shape) => shape.reduce((total, size) => total * size, 1);
