@@ -67,7 +67,8 @@ def augmenter(workplace: None) -> Callable[..., Augmenter]:
 
     def made(share: float) -> Augmenter:
         given = {"name": "x", "data": {**data, "augment": {"constituents": share}}, "tokenizer": {"vocab_size": 290}}
-        return Augmenter(Recipe.model_validate(given), Corpus(OUT / "train.arrow"), load_tokenizer(OUT), [len(BANK) * 5])
+        corpus = Corpus(OUT / "train.arrow")
+        return Augmenter(Recipe.model_validate(given), corpus, load_tokenizer(OUT), [len(corpus)])
 
     prepare(Recipe.model_validate({"name": "x", "data": data, "tokenizer": {"vocab_size": 290}}), QUIET, 1)
     assert report("train")["kept by set"] == [len(BANK) * 5]
