@@ -37,7 +37,7 @@ COUNTED = 20_000  # different sources to count at most
 REPEATED = 5_000  # pairs from before, of which each epoch draws some
 BESIDE = 3.0  # of these, for each correction
 WARMUP = 20
-STEP = 0.056  # of the greatest learning rate that the model was trained with; more made it forget
+STEP = 0.08  # of the greatest learning rate that the model was trained with; more made it forget
 MINUTES = 1.0
 REPLACED = ("source", "target", "train", "valid", "test", "root", "name", "overlap", "augment", "memory")
 """Keys of a model's `data` that its corrections have otherwise"""
@@ -291,7 +291,8 @@ def _steps(recipe: Recipe) -> Iterator[Choice]:
     yield Choice("training.optimizer", training.optimizer)
     yield Choice("training.schedule", "linear")
     yield Choice("training.warmup", WARMUP)
-    yield Choice("training.learning_rate_scale", float(f"{scale:.3g}"), f"{STEP:.1%} of the greatest rate before")
+    yield Choice("training.learning_rate_scale", float(f"{scale:.3g}"), f"{STEP:.0%} of the greatest rate before")
+    yield Choice("training.freeze", ["embeddings"], "so that it forgets less")
     yield Choice("training.label_smoothing", training.label_smoothing)
     yield Choice("training.checkpoint_updates", 1000, "only the end is scored")
     yield Choice("training.average_last", 1)
