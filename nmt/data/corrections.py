@@ -35,7 +35,7 @@ from nmt.text.vocabulary import TargetVocabulary
 BASE = "finetune"
 COUNTED = 20_000  # different sources to count at most
 REPEATED = 5_000  # pairs from before, of which each epoch draws some
-BESIDE = 3.0  # of these, for each correction
+BESIDE = 1.0  # of these, for each correction
 WARMUP = 20
 STEP = 0.08  # of the greatest learning rate that the model was trained with; more made it forget
 MINUTES = 1.0
@@ -84,7 +84,7 @@ def make_corrections(files: Sequence[str], start: Start, path: Path, overrides: 
         raise UserError(f"{files[0]}: has no pair to learn", "name files with finished translations")
     repeated = _before(start)
     sets = _sets_from_before(repeated, size.pairs, path)
-    beside = f"and {BESIDE:g} times as many that {start.name} was trained on" if sets else ""
+    beside = f"and as many that {start.name} was trained on" if sets else ""
     made += [
         Choice("data.train", corrections + sets, beside),
         *_scored(start, section(given, "data")),

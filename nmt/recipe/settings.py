@@ -249,7 +249,7 @@ class Training(Settings):
     tokenizer is used, and its `model` keys unless the recipe sets them."""
     replace_init: bool = False
     """At the end of `minutes`, put the run in the place of the model of init_from, which stays beside it. If its dev
-    score is lower by more than chance, half of the change is tried, then a quarter, then none. On resuming, it may be
+    score is lower by more than chance, 70% of the change is tried, then 40%, then none. On resuming, it may be
     changed."""
     embeddings: Literal["random", "pairs"] = "random"
     """What a translator's embeddings begin with: random numbers, or vectors by the training pairs, in which subwords

@@ -19,7 +19,7 @@ from nmt.system.processes import claimed
 from nmt.training.directory import DECIDED, LOCK, PLACES, place_of
 from nmt.training.validation import Validation
 
-SHARES = (1.0, 0.5, 0.25)
+SHARES = (1.0, 0.7, 0.4)
 """Weights of the new model in its average with the old one, in the order in which they are tried"""
 DECISION = 2.5
 """Cost of a decision, in validations, most of which is searching: by the old model, and by one to three shares"""
