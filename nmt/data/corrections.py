@@ -1,6 +1,6 @@
 """The recipe for corrections: a minute of them and of what a model was trained on, beginning with that model.
 
-Of the latter there is more: without it, small models forget within a hundred updates.
+Without the latter, small models forget within a hundred updates; if embeddings learn, too, they forget all the same.
 """
 
 from __future__ import annotations
