@@ -26,9 +26,9 @@ class Constituent(NamedTuple):
 
     kind: tuple[int, int]
     """Opening brackets of its label and of the label around it, or `</s>` below the root"""
-    symbols: slice
+    symbols: slice[int, int, None]
     """Its symbols, brackets included"""
-    words: slice
+    words: slice[int, int, None]
 
     @property
     def length(self) -> int:
