@@ -122,7 +122,8 @@ def test_no_whole_number_of_a_recipe_is_without_an_upper_limit() -> None:
     [
         (["model.norm=pots"], "did you mean post?"),
         (["data.augment={upper: 0.7, title: 0.4}"], "lower upper or title, such as --set data.augment.title=0.1"),
-        (["data.target=tree", "data.train=[{trees: a}]", "data.augment.upper=0.1"], "remove data.augment"),
+        (["data.target=tree", "data.train=[{trees: a}]", "data.augment.upper=0.1"], "remove data.augment.upper"),
+        (["data.augment.constituents=0.1"], "remove data.augment.constituents"),
         (["model.d_model=511", "model.heads=1"], "--set model.d_model=512"),
         (
             ["training.schedule=linear", "training.updates=1", "training.warmup=1"],
