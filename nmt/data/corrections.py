@@ -1,6 +1,6 @@
 """The recipe for corrections: a minute of them and of what a model was trained on, beginning with that model.
 
-Without the latter, small models forget within a hundred updates; if embeddings learn, too, they forget all the same.
+Without the latter, small models forget within a hundred updates; with it, they forget more if embeddings learn, too.
 """
 
 from __future__ import annotations
