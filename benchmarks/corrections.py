@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from nmt.metrics import string_metrics
@@ -43,16 +44,26 @@ def nmt(folder: Path, *arguments: object) -> list[str]:
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stderr.splitlines()
 
 
-def score(folder: Path, header: str, units: list[str], model: str, *more: object) -> float:
-    """Return the chrF2 of translations of units, without the spaces around them."""
+def translate(folder: Path, header: str, units: list[str], model: str, *more: object) -> list[str]:
+    """Return the translations of units, without the spaces around them; of what looks wrong, an empty one."""
     empty = [TRANSLATION.sub(r'\1 ""\n', unit).rstrip() for unit in units]
     (folder / "next.po").write_text("\n\n".join([header, *empty]) + "\n", encoding="utf-8")
     (folder / "translated.po").unlink(missing_ok=True)
     nmt(folder, "translate", "--model", model, "--input", "next.po", "--output", "translated.po", *more)
     _, *translated = (folder / "translated.po").read_text(encoding="utf-8").strip().split("\n\n")
-    outputs = [text.strip() for unit in translated for text in texts_of(unit)]
+    return [text.strip() for unit in translated for text in texts_of(unit)]
+
+
+def scores(outputs: dict[str, list[str]], units: list[str]) -> dict[str, object]:
+    """Return the chrF2 of each way to translate units, of all of them and of those that none leaves empty."""
     references = [text.strip() for unit in units for text in texts_of(unit)]
-    return string_metrics.score(outputs, [references], ["chrf"])["chrf"].score
+    everywhere = [row for row in range(len(references)) if all(texts[row] for texts in outputs.values())]
+    found: dict[str, object] = {"strings": len(references), "never empty": len(everywhere)}
+    for name, texts in outputs.items():
+        of_all = string_metrics.score(texts, [references], ["chrf"])["chrf"].score
+        pairs = [texts[row] for row in everywhere], [[references[row] for row in everywhere]]
+        found[name] = [of_all, string_metrics.score(*pairs, ["chrf"])["chrf"].score]
+    return found
 
 
 def main() -> None:
@@ -78,12 +89,16 @@ def main() -> None:
     for learned in range(options.units, options.units * options.steps + 1, options.units):
         following = units[learned : learned + options.units]
         (out / "corrected.po").write_text("\n\n".join([header, *units[:learned]]) + "\n", encoding="utf-8")
-        row: dict[str, object] = {"learned": learned}
-        row["nothing"] = score(out, header, following, "start", *threads)
-        row["memory"] = score(out, header, following, "start", "--memory", "corrected.po", *threads)
+        outputs = {
+            "nothing": translate(out, header, following, "start", *threads),
+            "memory": translate(out, header, following, "start", "--memory", "corrected.po", *threads),
+        }
+        began = time.monotonic()
         said = nmt(out, "train", "corrected.po", "--set", f"training.init_from={name}", *threads)
-        row["model"] = score(out, header, following, name, *threads)
-        row["said"] = [line for line in said if "accepted" in line]
+        seconds = round(time.monotonic() - began)
+        outputs["model"] = translate(out, header, following, name, *threads)
+        decision = [line for line in said if "accepted" in line]
+        row = {"learned": learned, **scores(outputs, following), "seconds": seconds, "said": decision}
         print(json.dumps(row), flush=True)
 
 

@@ -249,8 +249,8 @@ class Training(Settings):
     tokenizer is used, and its `model` keys unless the recipe sets them."""
     replace_init: bool = False
     """At the end of `minutes`, put the run in the place of the model of init_from, which stays beside it. If its dev
-    score is lower by more than chance, 70% of the change is tried, then 40%, then none. On resuming, it may be
-    changed."""
+    score is lower than that of the model before all corrections, by more than chance, 70% of the change since is tried,
+    then 40%, then none. On resuming, it may be changed."""
     embeddings: Literal["random", "pairs"] = "random"
     """What a translator's embeddings begin with: random numbers, or vectors by the training pairs, in which subwords
     that stand in the same pairs are alike. These take seconds, and help a short training most. A parser's are random,

@@ -27,6 +27,8 @@ PAGE = "report.html"
 LOCK = ".lock"
 PLACES = "places"
 """Key of the bundle.json of an average: the folder whose place its run is about to take, and what that becomes"""
+FIRST = "first"
+"""Key likewise: the model before all corrections, relative to the folder around the run, and the name of its run"""
 DECIDED = "decided"
 """Key likewise: whether the decision about training.replace_init is made and carried out"""
 

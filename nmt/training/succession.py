@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from nmt.metrics.significance import SIGNIFICANT
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.processes import claimed
-from nmt.training.directory import DECIDED, LOCK, PLACES, place_of
+from nmt.training.directory import DECIDED, FIRST, LOCK, PLACES, place_of
 from nmt.training.validation import Validation
 
 SHARES = (1.0, 0.7, 0.4)
@@ -28,9 +28,10 @@ DECISION = 2.5
 def succeed(run: Path, result: Bundle, device: torch.device, console: Console) -> Path:
     """Put a run in the place of the model of training.init_from, which stays beside it; return where the run is then.
 
-    If its average, `result`, scores lower than that model by more than chance, an average of both takes its place. The
-    run stays where it is if these score lower, too, or if it cannot take the place. Raise UserError if another process
-    trains there. A process that is killed on the way has the next one decide, or do what was decided.
+    If its average, `result`, scores lower by more than chance, an average with the old model takes the place. The run
+    stays where it is if these score lower, too, or if it cannot take the place. The old model is the one before all
+    corrections, if that is still here, so that small losses do not add up. Raise UserError if another process trains
+    there. A process that is killed on the way has the next one decide, or do what was decided.
     """
     start = Path(result.recipe.training.init_from or "")
     if PLACES in result.written:
@@ -38,7 +39,8 @@ def succeed(run: Path, result: Bundle, device: torch.device, console: Console) -
         if not os.path.lexists(place):  # killed between the two renames
             os.rename(run, place)
             return _in_place(run, place, kept, "accepted", console)
-    before, _ = resolve(start)
+    first = _before_corrections(start)
+    before, _ = resolve(first)
     scores = _accepted(before, result, device, console)
     if scores is None:
         console.say(f"{start} stays as it is, and {run} has what was learned")
@@ -48,7 +50,8 @@ def succeed(run: Path, result: Bundle, device: torch.device, console: Console) -
         console.say(f"accepted: {scores}; {start} cannot be replaced, so the new model is {run}")
         return _decided(run)
     kept = _free_name(folder)
-    add_info(result.path, {PLACES: [str(folder), str(kept)]})
+    from_here = os.path.relpath(kept if first == start else first, folder.parent)
+    add_info(result.path, {PLACES: [str(folder), str(kept)], FIRST: [from_here, before.info.run]})
     with ExitStack() as held:
         if (folder / LOCK).exists() and not held.enter_context(claimed(folder / LOCK, alone=True)):
             raise UserError(f"{folder}: another process is training there", f"the new model is {run}")
@@ -65,6 +68,20 @@ def succeed(run: Path, result: Bundle, device: torch.device, console: Console) -
             console.say(f"to put it there: {_move(folder, kept)} && {_move(run, folder)}")
             return _decided(run)
     return _in_place(run, folder, kept, f"accepted: {scores}", console)
+
+
+def _before_corrections(start: Path) -> Path:
+    """Return the model that `start` was before it learned corrections: itself if it has learned none, or it is gone."""
+    learned, _ = resolve(start)
+    place = place_of(start)
+    if place is None or FIRST not in learned.written:
+        return start
+    from_here, run = learned.written[FIRST]
+    first = place.parent / from_here
+    with suppress(UserError):
+        if resolve(first)[0].info.run == run:
+            return first
+    return start
 
 
 def _in_place(run: Path, place: Path, kept: Path, accepted: str, console: Console) -> Path:

@@ -88,8 +88,9 @@ def corrected(scale: float, run: Path = Path("ckpts-2")) -> Bundle:
     training = before.recipe.training.model_copy(update={"init_from": "ckpts", "replace_init": True, "minutes": 1.0})
     recipe = before.recipe.model_copy(update={"training": training})
     info = {key: before.written[key] for key in KEPT if key in before.written}
+    others = len(list(Path().iterdir()))
     for name in ("step-00000900", "averaged"):
-        info |= {"run": "corrections", "step": 900}
+        info |= {"run": f"corrections {others}", "step": 900}
         save_bundle(run / name, spoilt, recipe, before.tokenizer(), info)
     return Bundle.read(run / "averaged")
 
@@ -117,6 +118,24 @@ def test_a_share_of_what_was_learned_is_taken_where_all_of_it_is_worse(monkeypat
     assert model.dev_score is not None
     for name, weight in model.weights().items():
         torch.testing.assert_close(weight, weights[name].lerp(spoilt[name], 1e-4))
+
+
+def test_what_was_learned_little_by_little_is_compared_with_the_model_before_all_corrections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[Path] = []
+
+    def accept(before: Bundle, *others: object) -> str:
+        compared.append(before.path)
+        return "dev chrF2 1"
+
+    monkeypatch.setattr(succession, "_accepted", accept)
+    for _ in range(3):
+        assert succeed(corrected(1.0, Path("new")))[0] == Path("ckpts")
+    shutil.rmtree("ckpts-1")
+    shutil.copytree("ckpts-3", "ckpts-1")  # is called as the first was, and is another
+    succeed(corrected(1.0, Path("new")))
+    assert list(map(str, compared)) == ["ckpts/averaged", "ckpts-1/averaged", "ckpts-1/averaged", "ckpts/averaged"]
 
 
 def test_a_decision_that_was_interrupted_is_made_by_the_same_command(
