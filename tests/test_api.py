@@ -185,7 +185,8 @@ def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, mon
         ({"texts": "a string"}, TypeError, r"translate\(\[sentence\]\)"),
         ({"prefix": ["a", "b"]}, ValueError, "there are 2 prefixes and 1 texts"),
         ({"keep": "dog"}, TypeError, "a list of regular expressions"),
-        ({"sample": 0}, UserError, "sample: must be at least 1"),
+        ({"sample": 0}, UserError, r"sample: must be from 1 to 1,000 \(got 0\)"),
+        ({"sample": 1001}, UserError, r"sample: must be from 1 to 1,000 \(got 1001\)"),
         *(
             ({"sample": 2, key: value}, ValueError, "sample cannot be combined with terms, keep or markup")
             for key, value in (("terms", [("dog", "Hund")]), ("keep", ["dog"]), ("markup", True))

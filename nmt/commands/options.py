@@ -25,6 +25,7 @@ from nmt.commands.command_line import (
     values_without,
 )
 from nmt.metrics.string_metrics import METRICS
+from nmt.search import MOST_SAMPLES
 from nmt.system.parallelism import MOST_THREADS, MOST_WORKERS
 
 WORKERS = click.IntRange(1, MOST_WORKERS)
@@ -183,7 +184,7 @@ class SearchOptions(Options):
     )
     sample: int | None = in_search(
         "--sample N  Sample N translations of each line, one per output line, instead of searching for the best.",
-        click.IntRange(1, 1000),
+        click.IntRange(1, MOST_SAMPLES),
         only="translate",
     )
     prefix: Path | None = in_search("--prefix FILE  Begin translation N with line N of this file.", only="translate")

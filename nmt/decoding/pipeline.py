@@ -21,6 +21,7 @@ from weakref import WeakSet, finalize
 from nmt.decoding.engine import ReadAhead, Request, SplitLine, Turns, most_positions
 from nmt.decoding.workers import Loaded, MakeEngine, Models
 from nmt.recipe import Decoding
+from nmt.search import MOST_SAMPLES
 from nmt.search.sources import Engine, Hypothesis, Source
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Direction, Tokenizer
@@ -199,8 +200,9 @@ class Pipeline(ABC, Generic[Result]):
         `</s>`.
         """
         self._check_process()
-        if sample is not None and sample < 1:
-            raise UserError(f"sample: must be at least 1 (got {sample})", "leave it out to search for the best")
+        if sample is not None and not 1 <= sample <= MOST_SAMPLES:
+            problem = f"sample: must be from 1 to {MOST_SAMPLES:,} (got {sample})"
+            raise UserError(problem, "leave it out to search for the best")
         if n_best < 1:
             raise UserError(f"n_best: must be at least 1 (got {n_best})", "leave it out for the best alone")
         if sample is None and n_best > self.decoding.beam:
