@@ -108,13 +108,22 @@ def _read_texts(options: ScoreOptions, needs_reference: bool) -> Texts:
 
 
 def _read(options: ScoreOptions, paths: Sequence[Path | None]) -> dict[str, Lines]:
-    """Read the lines of files, and of stdin for None, by name; raise BadArgumentUsage if a name is given twice."""
+    """Read the lines of files, and of stdin for None, by name.
+
+    Raise BadArgumentUsage if a name is given twice, and UserError for a file whose format has more than lines.
+    """
+    from nmt.formats.declared import ending_of, is_of_a_format, kind_of
+
     found = dict[str, Lines]()
     for path in paths:
         name = str(path or "<stdin>")
         if name in found:
             raise click.BadArgumentUsage(f"{name} is given twice")
         found[name] = list(read_input(path, options.console))
+        is_tsonga = path and ending_of(path) == ".ts" and not kind_of(path)
+        if path and is_of_a_format(path) and not is_tsonga:
+            problem = f"{path}: is no file of lines, and its tags or keys would be scored as words"
+            raise UserError(problem, "write its texts to a file, one on each line, and name that")
     return found
 
 

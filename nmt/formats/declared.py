@@ -21,7 +21,7 @@ ROOTS = {b"xliff": ".xlf", b"tmx": ".tmx", b"TS": ".ts", b"resources": ".xml"}
 """Those of XML by the root element: for .xml, which any may be called, and for .ts, as TypeScript is called, too"""
 _OTHERS = """
 .gmo .qm .qph .tbx .resx .resw .wxl .strings .stringsdict .xcstrings .plist
-.properties .ftl .dtd .arb .json .jsonl .yaml .yml .toml .ini .csv
+.properties .ftl .dtd .arb .json .jsonl .yaml .yml .toml .ini .csv .sgm .sgml
 .html .htm .xhtml .svg .md .markdown .rst .adoc .tex .srt .sbv .vtt .ass .ttml
 .js .jsx .tsx .php
 .doc .xls .ppt .docx .xlsx .pptx .odt .ods .odp .epub .idml .rtf .pdf
@@ -30,7 +30,7 @@ OTHERS = frozenset(_OTHERS.split())
 """Endings of other files that would not come back whole if they were translated as lines"""
 CONTENT = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:\xde\x12\x04\x95|\x95\x04\x12\xde|PK\x03\x04|\xd0\xcf\x11\xe0|%PDF-|{\\rtf|WEBVTT"
-    rb"|\s*<(?:\?xml\s|!DOCTYPE\s|(?:html|xliff|tmx|TS|resources)[\s>])"
+    rb"|\s*<(?:\?xml\s|!DOCTYPE\s|(?:html|xliff|tmx|TS|resources|(?:src|ref|tst)set)[\s>])"
     rb"|(?:\s*#[^\n]*\n)*\s*msg(?:id|ctxt) \")"
 )
 """How files begin that are more than lines, whatever their names: MO, office documents, PDF, RTF, WebVTT, XML, PO"""

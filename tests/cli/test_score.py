@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import re
@@ -52,6 +51,28 @@ def test_systems_are_compared_with_the_best_or_with_a_baseline(nmt, tmp_path: Pa
     assert "Kocmi et al., 2024" in done.err
     as_json = json.loads(nmt("score", "ref", "hyp", *arguments[2:], "--json").out)
     assert ([line["number"] for line in as_json["gained"]], as_json["lost"][0]["number"]) == ([1], 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("test.po", 'msgid "dog"\nmsgstr "Hund"\n'),
+        ("test.sgm", '<refset setid="n">\n<doc docid="a">\n<seg id="1">Hund</seg>\n</doc>\n</refset>\n'),
+        ("test.de", '<tstset setid="n">\n<seg id="1">Hund</seg>\n</tstset>\n'),
+        ("out.jsonl", '{"output": "Hund"}\n'),
+    ],
+)
+def test_only_lines_are_scored(nmt: Callable[..., Any], tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    lines = tmp_path / "hyp.txt"
+    lines.write_text("Hund\n" * text.count("\n"))
+    for files in ((path, lines), (lines, path)):
+        said = nmt("score", *map(str, files)).err
+        assert f"error: {path}: is no file of lines" in said
+    tsonga = tmp_path / "test.ts"
+    tsonga.write_text(lines.read_text())
+    assert "error" not in nmt("score", str(tsonga), str(lines)).err
 
 
 def test_means_are_by_words_of_the_source_that_training_has_not_seen(nmt: Callable[..., Any], runs: Path) -> None:
