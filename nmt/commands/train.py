@@ -334,8 +334,6 @@ def export(options: AverageOptions) -> None:
     elif form == "html":
         translating.export_page(bundle, out, options.licence)
         said = f"browsers, in int8: {out}"
-        if bundle.info.task == "translate":
-            said += "; it keeps no URLs and placeholders of its own accord"
         if not javascript.PRODUCTS.is_file():
             said += "; slower than it could be: nmt was installed without a compiler for WebAssembly, such as clang"
         if options.licence is None:

@@ -60,8 +60,7 @@ def translate(options: SearchOptions) -> None:
     others = "n_best as_json resume sample prefix document markup"
     refuse(options, others, "cannot be combined with --memory", options.memory and not search.files)
     table = read_terms(options.terms) if options.terms else ()
-    keeps = search.decoding.keep
-    terms = Terms(table, options.keep, common=keeps, names=keeps and bool(search.files))
+    terms = Terms(table, options.keep, search.decoding.keep)
     bundles = search.bundles
     tokenizer = common_tokenizer(bundles)
     directions = search.data.directions

@@ -60,7 +60,7 @@ class Placer:
         self._target = target
         self._alpha = decoding.alpha
         self._models = models
-        self._formats = Terms(common=decoding.keep)
+        self._formats = Terms(common=decoding.keep, names=False)
         self._signs = set[int]()  # most hypotheses have none of these subwords, and need not be decoded
         if decoding.keep:
             self._signs.update(index for index, piece in enumerate(target.listing()) if _SIGN.search(piece))

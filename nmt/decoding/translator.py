@@ -153,8 +153,8 @@ class Translator(Pipeline[Translation]):
         self._splitters: dict[Direction, tuple[LineSplitter, list[int]]] = {}
         self._target = cast(Vocabulary, tokenizer.target)  # translations are not trees
         self._models = models if isinstance(models, Models) else Loaded(models)
-        self._formats = Terms(common=decoding.keep)
-        self._terms = terms or self._formats
+        self._formats = Terms(common=decoding.keep, names=False)
+        self._terms = terms or Terms(common=decoding.keep)
         self._direction = direction
         self.tokenizer = tokenizer
         self.decoding = decoding

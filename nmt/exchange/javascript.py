@@ -22,7 +22,7 @@ from nmt.formats.letter_case import KEPT
 from nmt.formats.numbers import ALONE
 from nmt.formats.sentences import SentenceSplitter
 from nmt.formats.tags import TAGS
-from nmt.formats.terms import PLACEHOLDERS
+from nmt.formats.terms import COPIED
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import TaskName
 from nmt.system.errors import UserError
@@ -117,7 +117,7 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
         values["titles"] = bundle.recipe.data.has_titles
         values["lengths"] = lengths.model_dump() if lengths else None
         values["kept"] = [TAGS.pattern, *KEPT.table()]
-        values["copied"] = PLACEHOLDERS.table()
+        values["copied"] = COPIED.table()
         values["number"] = ALONE.pattern
         values["sentences"] = {each["source"]: SentenceSplitter(each["source"]).table() for each in directions}
     return values, block

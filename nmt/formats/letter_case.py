@@ -48,11 +48,10 @@ KEPT = Terms(
         rf"(?<=\d\s)(?:{_UNITS})(?:/[hs])?(?![\w'’])",  # 5 kWh
         r"(?<!\w)[A-Za-z]:\\[^\s<>|\"]+",  # C:\Windows
         r"(?<![\w-])(?=(?:[A-Z]+-)*[B-DF-HJ-NP-TV-XZ]{2,}(?!\w))[A-Z]+(?:-[A-Z]+){2,}(?![\w-])",  # TTB-LTR-UPRIGHT
-    ],
-    names=True,
+    ]
 )
 # Without any of them, there is nothing to keep
-_MAY_KEEP = re.compile(r"[\d_/~$%@{}\[\]<>&+-]|\(\)|\.\w|:\S")
+_MAY_KEEP = re.compile(r"[\d_/~$%@{}\[\]<>&+-]|\(\)|\.\w|:\S|![a-z]")
 _MIXED = re.compile(r"(?<!\w)\w*(?:[a-zà-ÿ][A-ZÀ-Þ]|[A-Z]{2}[a-z])\w*")
 """Names with capitals of their own: iPHONE, McDONALD, DVDs, tÚ"""
 _ROMAN = "X{0,3}(?:IX|IV|V?I{2,3})|X{1,3}(?:VI?|I)|X{2,3}"  # numerals that are no words

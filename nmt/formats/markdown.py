@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from nmt.formats.segments import Segment
 from nmt.formats.tags import TAGS, Elements
-from nmt.formats.terms import PLACEHOLDERS, Span
+from nmt.formats.terms import COPIED, Span
 from nmt.formats.tokens import Sign, Token, parts_of, plain
 
 _PLACE = r"<[^<>\n]*>|(?:[^\s()<>]|\((?:[^\s()]|\([^\s()]*\))*\))*"  # of a link; brackets in it are balanced
@@ -173,7 +173,7 @@ def unbroken(text: str) -> list[Span]:
         if token.kind != "text":
             found.append(Span(at, end))
         at = end
-    return [*found, *PLACEHOLDERS.spans(text)]
+    return [*found, *COPIED.spans(text)]
 
 
 def _read(text: str, defines: Defines) -> list[Token]:

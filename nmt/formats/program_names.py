@@ -1,4 +1,6 @@
-"""Names in strings of programs, which stay in every language: options, files, functions, variables, keys."""
+"""Names of programs, which stay in every language: options, files, functions, variables, keys."""
+
+import re
 
 from nmt.text.scripts import IDENTIFIER, UNCASED_RANGES
 
@@ -16,21 +18,37 @@ _NOT_BEHIND = rf"(?<!{IDENTIFIER}|[.~/*?\-])"
 _NO_MARK_AT_END = r"(?<![.?\-])"
 _UNMARKED = rf"(?:[^\W_](?<![{UNCASED_RANGES}]))"
 _FIRST = rf"(?:[^\W\d](?<![{UNCASED_RANGES}]))"
+_NO_LIBRARY = r"(?!lib)[^\W\d_]+\.so(?= \w)"  # I am tired.so I sleep
+_OF_ALL_GENDERS = rf"[A-ZÄÖÜ][a-zäöüß]+_in(?:nen)?(?!{IDENTIFIER})"  # as German writes it: Lehrer_in
+_DIALOGUE = r"(?:(?<!.)|(?<=[.!?…\"“”«»] ))-[AEIOUYÀÉ],? \w"  # -I am here. -Y yo.
+_EXCLAMATION = rf"![^!]*!(?!{IDENTIFIER})"  # !hola amigo!
 _MODIFIER = "Ctrl|CTRL|Control|Alt|AltGr|Shift|Super|Meta|Cmd|Win"
+_KEY = (
+    r"F\d{1,2}|[A-Z]|\d|[^\w\s]|Tab|Enter|Return|Esc|Escape|Del|Delete|Ins|Insert|Space|Backspace|Home|End|Arrow"
+    r"|Page(?:Up|Down)|PgUp|PgDn|Up|Down|Left|Right|Print|Pause|Break|Click|Drag|Scroll"
+)
 
 NAMES = {
-    "option": rf"(?<!{IDENTIFIER}|-)(?:--[A-Za-z](?:{IDENTIFIER}|-)*{IDENTIFIER}|-[A-Za-z](?!{IDENTIFIER}|-))",
-    "file": rf"{_NOT_BEHIND}(?:~?/)?(?:{_PART}/)*(?:{IDENTIFIER}|\*)(?:{IDENTIFIER}|[.*?\-])*(?:{_ENDING})+"
-    rf"(?!{IDENTIFIER}|[/\-])",
+    "option": rf"(?<!{IDENTIFIER}|[\-/.)%])(?<!{IDENTIFIER}[(\"'”’])(?!{_DIALOGUE})"
+    rf"(?:--(?:[a-z]|[A-Z](?![a-z]))(?:{IDENTIFIER}|-)*{IDENTIFIER}|-[A-Za-z](?!{IDENTIFIER}|-|['’]\w))",
+    "file": rf"{_NOT_BEHIND}(?:~?/)?(?:{_PART}/)*(?!{_NO_LIBRARY})(?:{IDENTIFIER}|\*)"
+    rf"(?:{IDENTIFIER}|\.(?!\.)|[*?\-])*(?:{_ENDING})+(?!{IDENTIFIER}|[/\-]|['’]\w\w)",
     "path": rf"{_NOT_BEHIND}(?:~|/{_PART})(?:/{_PART})+/?{_NO_MARK_AT_END}",
     "hidden file": rf"{_NOT_BEHIND}~?/?\.[a-z]{IDENTIFIER}+(?:/{_PART})*{_NO_MARK_AT_END}",
-    "underscores inside": rf"(?<!{IDENTIFIER})_{{0,3}}{_UNMARKED}++(?:_{{1,3}}{_UNMARKED}++)+_{{0,3}}(?!{IDENTIFIER})"
-    r"(?:\(\))?",
+    "underscores inside": rf"(?<!{IDENTIFIER})(?!{_OF_ALL_GENDERS})"
+    rf"_{{0,3}}{_UNMARKED}++(?:_{{1,3}}{_UNMARKED}++)+_{{0,3}}(?!{IDENTIFIER})(?:\(\))?",
     "function": rf"(?<!{IDENTIFIER}|[.:>]){_FIRST}{IDENTIFIER}*+(?:(?:\.|::|->){_FIRST}{IDENTIFIER}*+)*+\(\)",
     "optparse": rf"(?<!{IDENTIFIER}|%)%prog(?!{IDENTIFIER})",
     "variable": rf"(?<!{IDENTIFIER}|\$)\$[A-Z][A-Z\d]*(?!{IDENTIFIER})",
-    "keys": rf"(?<!{IDENTIFIER})(?:{_MODIFIER})(?:[+\-](?:F\d{{1,2}}|[A-Z][A-Za-z]*|\d|[^\w\s]))+(?!{IDENTIFIER})",
-    "Laravel, Drupal": rf"(?<![^\s(\"'>{UNCASED_RANGES}])[:!][a-z][a-z\d_]{{2,60}}(?!{IDENTIFIER}|[:(])",
+    "keys": rf"(?<!{IDENTIFIER})(?:{_MODIFIER})(?:[+\-](?:{_MODIFIER}))*"
+    rf"(?:[+\-](?:{_KEY})|\+[A-Z][A-Za-z]*)+(?!{IDENTIFIER})",
+    "Laravel, Drupal": rf"(?<![^\s(\"'>{UNCASED_RANGES}])(?!{_EXCLAMATION})"
+    rf"[:!][a-z][a-z\d_]{{2,60}}(?!{IDENTIFIER}|[:(])",
     "function key": rf"(?<!{IDENTIFIER}|[+\-])F(?:[1-9]|1[0-2])(?!{IDENTIFIER})",
 }
 """Patterns by what they find: --all, config.ini, /etc/x, .bashrc, MAX_SIZE, main(), $HOME, Ctrl+Q, :count and !link"""
+MAY_HAVE_NAMES = re.compile(
+    rf"-(?<!{IDENTIFIER}-)|-(?=[^\w\s]|[A-Z\d])|\+|\.[A-Za-z7]|/|_|\(\)|%p|\$|:[a-z]|![a-z]|F(?<!{IDENTIFIER}F)\d"
+)
+"""Pattern for what any text with a name has, and most lines lack; a search is fast if each branch begins with a letter
+or sign, not with a class"""

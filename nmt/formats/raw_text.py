@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from nmt.formats.terms import PLACEHOLDERS, Span, find_copies, offsets_in
+from nmt.formats.terms import COPIED, Span, find_copies, offsets_in
 
 
 class RawText:
@@ -19,7 +19,7 @@ class RawText:
         `escapes` say how a translation writes characters that the text does not have.
         """
         self._escapes = escapes
-        copied = PLACEHOLDERS.spans(text, kept, walls)
+        copied = COPIED.spans(text, kept, walls)
         self._copies = {span.text_in(text): "".join(raws[span.start : span.end]) for span in copied}
         self._own = defaultdict[str, list[str]](list)  # of each character outside of what is copied, in order
         inside = offsets_in(copied)

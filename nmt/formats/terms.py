@@ -1,8 +1,8 @@
 """Terminology tables and text to keep: phrases that a translation must contain, given its source.
 
-Text to keep is URLs, addresses, placeholders of message formats, and what patterns of the user match. A phrase matches
-only at word boundaries: "Hund" does not match in "Hunde". In scripts without spaces, and for kept text that stands
-inside a word of the source, it matches anywhere.
+Text to keep is URLs, addresses, placeholders of message formats, names of programs, and what patterns of the user
+match. A phrase matches only at word boundaries: "Hund" does not match in "Hunde". In scripts without spaces, and for
+kept text that stands inside a word of the source, it matches anywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.formats.program_names import NAMES
+from nmt.formats.program_names import MAY_HAVE_NAMES, NAMES
 from nmt.system.errors import UserError
 from nmt.text.lines import read_lines, stripped
 from nmt.text.scripts import IDENTIFIER, TOUCHING, TOUCHING_RANGES, UNCASED_RANGES, joins
@@ -109,9 +109,10 @@ _STYLES = re.compile(r"%[A-Z]\d{0,2}|\$(?:\d\d?|[a-z](?![a-z]))")
 """Pattern for the codes and variables of a text that has such a code; elsewhere, $5 is a price"""
 _NUMBERED = re.compile(r"\$[1-9](?!\d|[.,]\d)")
 """Pattern for the variables of a text that has $1"""
-_MAY_HAVE = re.compile(
-    rf"[%{{$@\u20e3]|</?\d|<\?|:\S|www\.|\[\[|__|{_PICTOGRAPH}", re.IGNORECASE
-)  # any of them: most lines have nothing of this kind
+_MAY_HAVE = (  # any of them: most lines have nothing of this kind; each branch begins with a sign, so that sre is fast
+    re.compile(r"%|\{|\$|@|\u20e3|<[/?\d]|:\S|w(?=[wW]{2}\.)|W(?=[wW]{2}\.)|\[\[|__"),
+    re.compile(_PICTOGRAPH),
+)
 _LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them and be copied as one: %d/%d
 _BY_ORDER = re.compile(  # placeholders that a program fills in by their order: %s, {}
     rf"%{_OPTIONS}{_LENGTH}[diouxXeEfFgGaAcCsSpn@]|\{{(?::[^{{}}]*)?\}}"
@@ -215,18 +216,19 @@ class Terms:
     """A terminology table, and patterns for text to keep."""
 
     def __init__(
-        self, table: Iterable[Term] = (), keep: Iterable[str] = (), common: bool = True, names: bool = False
+        self, table: Iterable[Term] = (), keep: Iterable[str] = (), common: bool = True, names: bool = True
     ) -> None:
-        """Compile the regular expressions `keep`, plus FORMATS if `common`, plus NAMES if `names`; index the table.
+        """Compile the regular expressions `keep`, plus FORMATS if `common`, and then NAMES if `names`; index the table.
 
         Raise UserError for an invalid regular expression or a blank term.
         """
         self._own = [*map(_compiled, keep)]
-        if names:
-            self._own += map(re.compile, NAMES.values())
         self._formats: list[re.Pattern[str]] = []
+        self._names: list[re.Pattern[str]] = []
         if common:
             self._formats += map(re.compile, FORMATS.values())
+            if names:
+                self._names += map(re.compile, NAMES.values())
         self._table = defaultdict[str, list[Term]](list)
         lengths = defaultdict[str, set[int]](set)
         for term in table:
@@ -271,17 +273,19 @@ class Terms:
     def _patterns_for(self, text: str) -> list[re.Pattern[str]]:
         """Return the patterns that may match in a text."""
         patterns = [*self._own]
-        if self._formats and _MAY_HAVE.search(text):
+        if self._formats and any(pattern.search(text) for pattern in _MAY_HAVE):
             patterns += self._formats
             if _STYLED.search(text):
                 patterns.append(_STYLES)
             if "$1" in _NUMBERED.findall(text):
                 patterns.append(_NUMBERED)
+        if self._names and MAY_HAVE_NAMES.search(text):
+            patterns += self._names
         return patterns
 
     def table(self) -> list[str]:
         """Return the patterns that count in every text, for nmt/exchange/html/case.js."""
-        return [pattern.pattern for pattern in self._own + self._formats]
+        return [pattern.pattern for pattern in self._own + self._names + self._formats]
 
     def phrases(
         self, text: str, copied: Sequence[Span] = (), walls: Sequence[int] = (), ends: Sequence[int] = ()
@@ -487,5 +491,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return compiled
 
 
-PLACEHOLDERS = Terms()
-"""Finds what is kept in every text: URLs, addresses and placeholders"""
+COPIED = Terms()
+"""Finds what is kept in every text: URLs, addresses, placeholders and names of programs"""
+PLACEHOLDERS = Terms(names=False)
+"""Finds what breaks programs if a translation lacks it; people may translate names, such as Ctrl+Q"""

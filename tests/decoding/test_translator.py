@@ -124,6 +124,12 @@ def test_only_text_to_keep_is_copied_whole(tokenizer: Tokenizer) -> None:
     assert [result.texts for result in translations(tokenizer, texts, 2)] == [[text] for text in texts]
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_names_of_programs_are_copied_if_anything_is(keep: bool, tokenizer: Tokenizer) -> None:
+    (result,) = translations(tokenizer, ["the dog sees config.ini and a cat"], 2, keep=keep)
+    assert [text.count("config.ini") for text in result.texts] == [int(keep)] * len(result.texts)
+
+
 def test_outputs_beyond_a_models_last_position_are_cut_for_scores_alone(tokenizer: Tokenizer) -> None:
     torch.manual_seed(5)
     config = Model(layers=1, d_model=16, d_ff=32, heads=2, positions="learned", max_positions=12)

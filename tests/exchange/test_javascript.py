@@ -187,6 +187,21 @@ def test_terms_are_in_the_translation_or_are_said_to_be_lacking(tmp_path):
     assert without["output"]["lacking"] == []
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_what_is_copied_is_in_the_translation_or_is_said_to_be_lacking(keep, tmp_path):
+    bundle = bundle_of(tmp_path / "bundle", decoding=Decoding(max_extra=9, beam=1, keep=keep))
+    request = {"kind": "lines", "number": 1, "lines": ["the tree sees config.ini"], "direction": 0, "terms": []}
+    output = translated(bundle, request)[1]["output"]
+    assert ("config.ini" in output["text"] or output["lacking"] == ["config.ini"]) == keep
+
+
+def test_a_term_is_lacking_where_it_is_only_part_of_a_word():
+    lacking = "([terms, text, output]) => lackingTerms(terms, text, output)"
+    terms = [["F1", "F1"], ["犬", "犬"]]
+    assert node.call(lacking, [terms, "F1 と犬", "F11 の犬だ"]) == [["F1", "F1"]]
+    assert node.call(lacking, [terms, "F1 と犬", "(f1)"]) == [["犬", "犬"]]
+
+
 def test_term_replaces_the_words_that_attend_to_it():
     source = {"words": ["a", "big", "dog", "</s>"], "wordOf": [0, 1, 2, 2, 3], "text": "a big dog"}
     output = {"words": ["ein", "großer", "Hund", "</s>"], "wordOf": [0, 1, 2, 3], "text": "ein großer Hund"}

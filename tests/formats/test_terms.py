@@ -40,7 +40,7 @@ def sources(text: str, *keep: str, common: bool = True) -> list[str]:
     ("text", "found"),
     [
         ("A Dog, and a DOG!", ["Dog", "DOG"]),  # every occurrence counts
-        ("dogs, hotdog, dog_food, dog1", []),
+        ("dogs, hotdog, dog_, dog1", []),
         ("dog-house 'dog' (dog)", ["dog", "dog", "dog"]),
         ("new york, York", ["new york", "York"]),
         ("New  York", ["York"]),
@@ -150,7 +150,7 @@ EXAMPLES = {
 }
 PROSE = """100 % sicher|{siehe oben}|10:30|Preis: 5 $|5%ige|20% off|100%|%50 indirim|50%-a|50%'i|US$ 5|$5|a < b > c|a@b
 100 %Cotton|50 %BCotton|%Cotton|{ }|5 %ige Lösung|note: see below|{ a b }|see :)|100%.|3%,
-100 %der Leute|5%off|@ home|a@2x|@Straße|@tom_müller|René@home|müé@ab"""
+100 %der Leute|5%off|@ home|a@2x|@Straße|@tommüller|René@home|müé@ab"""
 
 
 def found(text: str) -> list[str]:

@@ -14,7 +14,7 @@ function findTerm(term, text) {
 
 /** Returns the terms of a text that an output lacks. */
 const lackingTerms = (terms, text, output) =>
-  terms.filter(([source, target]) => findTerm(source, text) && !output.toLowerCase().includes(target.toLowerCase()));
+  terms.filter(([source, target]) => findTerm(source, text) && !findTerm(target, output));
 
 /**
  * Writes terms' translations in place of the words that stand for the terms, by what the model attended to.

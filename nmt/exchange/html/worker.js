@@ -57,8 +57,13 @@ class Translator {
     return [...found.values()];
   }
 
-  /** Returns the best translation of a part that has its terms: another one of the model, else with terms written in. */
-  translateWithTerms({text, ids}, direction, terms) {
+  /**
+   * Returns the best translation of a part that has its terms and what is copied: another one of the model, else with
+   * them written in.
+   */
+  translateWithTerms({text, ids}, direction, given) {
+    const copies = this.values.decoding.keep ? this.copied.spans(text).map(([start, end]) => text.slice(start, end)) : [];
+    const terms = [...given, ...copies.map((copy) => [copy, copy])];
     const best = this.translate(ids, direction)[0] ?? {text: "", words: [], lacking: [], ids: [], finished: false};
     const lacking = (output) => lackingTerms(terms, text, output.text);
     if (!lacking(best).length) return best;
