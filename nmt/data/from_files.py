@@ -25,6 +25,7 @@ from nmt.system.parallelism import cores
 from nmt.system.speed import core_flops
 from nmt.text.language_codes import Language, named_language
 from nmt.text.lines import stripped
+from nmt.text.scripts import WIDE
 
 MARK = "# Written by: nmt train "
 """How the first line of such a recipe begins; the names of the files follow"""
@@ -77,7 +78,7 @@ class Size(NamedTuple):
     words: int
     """Number of different words on both sides, as spaces separate them"""
     length: int
-    """Number of characters of the targets"""
+    """Number of characters of the targets, a Chinese or Japanese one as three, since it is most of a subword"""
     characters: int
     """Number of different characters in the words"""
     files: int
@@ -354,6 +355,8 @@ def count_pairs(recipe: Recipe, most: int, files: int) -> Size:
                 sources.add(pair.source)
                 words.update(pair.source.split(), pair.target.split())
                 length += len(pair.target)
+                if not pair.target.isascii():
+                    length += 2 * len(WIDE.findall(pair.target))
             if len(sources) >= most:
                 return Size(pairs, most, False, len(words), length, 0, files)
     characters = len(set(chain.from_iterable(words)))

@@ -19,6 +19,8 @@ UNCASED_RANGES = r"\u0590-\u109f" + TOUCHING_RANGES
 """Characters of the scripts of Asia, from Hebrew and Arabic to Hangul, whose words may touch a placeholder"""
 IDENTIFIER = rf"(?:\w(?<![{UNCASED_RANGES}]))"
 """Pattern for a character of names and placeholders, which letters of these scripts end"""
+WIDE = re.compile(f"[{WIDE_RANGES}]")
+"""A Chinese or Japanese character"""
 UNSPACED = re.compile(f"[{UNSPACED_RANGES}]")
 """A character of a script written without spaces"""
 TOUCHING = re.compile(f"[{TOUCHING_RANGES}]")

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from nmt.data import from_files
-from nmt.data.from_files import Size, choices, make_recipe
+from nmt.data.from_files import Size, choices, count_pairs, make_recipe
 from nmt.recipe import load
 from nmt.system.errors import UserError
 
@@ -344,6 +344,17 @@ def test_dropout_suits_how_often_the_pairs_are_trained_on(
     assert found.get("model.dropout") == dropout
     few = choices(size._replace(is_all=False), base, flops)
     assert "model.dropout" not in {choice.key for choice in few}
+
+
+@pytest.mark.parametrize(
+    ("target", "length"),
+    [("Ein Hund läuft über Gras.", 25), ("一只狗在草地上跑。", 27), ("犬が草の上を走る。 OK", 30), ("หมากำลังวิ่ง", 12)],
+)
+def test_a_chinese_character_is_most_of_a_subword(tmp_path: Path, target: str, length: int) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text(f"A dog runs over grass.\t{target}\n")
+    recipe = load(ROOT / "recipes/laptop.yaml", [f"data.train=[{{file: {json.dumps(str(path))}}}]"])
+    assert count_pairs(recipe, 10, 0).length == length
 
 
 @pytest.mark.parametrize(
