@@ -77,7 +77,7 @@ def _before_corrections(start: Path) -> Path:
     if place is None or FIRST not in learned.written:
         return start
     from_here, run = learned.written[FIRST]
-    first = place.parent / from_here
+    first = place.parent / str(from_here)
     with suppress(UserError):
         if resolve(first)[0].info.run == run:
             return first
