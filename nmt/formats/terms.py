@@ -66,6 +66,9 @@ _PICTOGRAPH = r"[\u00a9\u00ae\u2022\u2122\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff
 FORMATS = {
     "URL": rf"(?<![A-Za-z\d]){_SCHEME}(?:{_IN_URL})*(?:{_END})",
     "URL beside spaces": rf"(?<![^\s(<\"']){_SCHEME}(?:{_IN_URL}|{_WORD})*(?:{_END}|{_WORD})",
+    "domain": rf"(?<!{IDENTIFIER}|[.@/\-])(?:[A-Za-z\d][A-Za-z\d\-]{{0,62}}\.){{1,5}}"
+    rf"(?:(?:com|org|net|edu|gov)(?:\.[a-z]{{2}})?|(?:co|ac)\.[a-z]{{2}})(?!{IDENTIFIER}|[-@]|\.[A-Za-z\d])"
+    rf"(?:[/:?#](?:{_IN_URL})*(?:{_END}))?",
     "address": rf"(?<!{IDENTIFIER}|[.+\-]){IDENTIFIER}(?:{IDENTIFIER}|[.+\-]|'(?={IDENTIFIER})){{0,63}}"
     rf"@{IDENTIFIER}(?:{IDENTIFIER}|-){{0,62}}(?:\.{IDENTIFIER}(?:{IDENTIFIER}|-){{0,62}}){{1,9}}",
     "mustache": r"\$?\{{2,3}[^{}\n]{0,200}\}{2,3}|\{%[^{}\n]{0,200}%\}",  # also of Vue, i18next, Jinja
@@ -110,7 +113,9 @@ _STYLES = re.compile(r"%[A-Z]\d{0,2}|\$(?:\d\d?|[a-z](?![a-z]))")
 _NUMBERED = re.compile(r"\$[1-9](?!\d|[.,]\d)")
 """Pattern for the variables of a text that has $1"""
 _MAY_HAVE = (  # any of them: most lines have nothing of this kind; each branch begins with a sign, so that sre is fast
-    re.compile(r"%|\{|\$|@|\u20e3|<[/?\d]|:\S|w(?=[wW]{2}\.)|W(?=[wW]{2}\.)|\[\[|__"),
+    re.compile(
+        r"%|\{|\$|@|\u20e3|<[/?\d]|:\S|w(?=[wW]{2}\.)|W(?=[wW]{2}\.)|\.(?=com|org|net|edu|gov|co\.|ac\.)|\[\[|__"
+    ),
     re.compile(_PICTOGRAPH),
 )
 _LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them and be copied as one: %d/%d

@@ -121,6 +121,7 @@ PRINTF = "%s %d %5.2f %-10s %*d %.*f %+d %ld %lu %zu %lld %hhd %'d %@ %n"
 EXAMPLES = {
     "URL": URLS.split(),
     "URL beside spaces": ["https://ja.example.org/wiki/日本", "https://日本.jp/", "https://例え.jp/パス"],
+    "domain": ["example.com", "paste.x-y.net", "amazon.com.br", "easyBus.co.uk", "x.org/a/b?q=1"],
     "address": ["me@x.org", "o'neil@x.org", "Me.Too+x@mail.x.co.uk"],
     "mustache": ["{{x.y}}", "{{ name }}", "{{#if a}}", "{{ name | upper }}", "{{{raw}}}", "${{x}}", "{% if a %}"],
     "ICU": ["{count, plural, one {# dog} other {# {x} dogs}}", "{n,number,#.##}", "{who, select, a {b} other {c}}"],
@@ -150,7 +151,7 @@ EXAMPLES = {
 }
 PROSE = """100 % sicher|{siehe oben}|10:30|Preis: 5 $|5%ige|20% off|100%|%50 indirim|50%-a|50%'i|US$ 5|$5|a < b > c|a@b
 100 %Cotton|50 %BCotton|%Cotton|{ }|5 %ige Lösung|note: see below|{ a b }|see :)|100%.|3%,
-100 %der Leute|5%off|@ home|a@2x|@Straße|@tommüller|René@home|müé@ab"""
+100 %der Leute|5%off|@ home|a@2x|@Straße|@tommüller|René@home|müé@ab|tired.so I|e.g. com|ASP.NET|a.commune|x.com.pany|de.org-a"""
 
 
 def found(text: str) -> list[str]:
