@@ -61,6 +61,12 @@ _NAME = (  # of a placeholder such as %title; after a letter of printf, only nam
     r"|domain|object|option|order|owner|page|path|percent|plugin|product|profile|project|server|service|site|size"
     r"|source|state|status|subject|uid|url|user|username)(?:_[a-z\d_]{1,40})?)"
 )
+_BYTE = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_HEX = r"[\dA-Fa-f]"
+_NO_NUMBER_BEFORE = rf"(?<!{IDENTIFIER}|[.,\-])"
+_NO_NUMBER_BEHIND = rf"(?!{IDENTIFIER}|-|[.,]\d)"
+_THOUSANDS = r"\d{1,3}(?:\.\d{3})+(?!\d|\.\d)"  # 1.000.000
+_DATE = r"(?:0?[1-9]|[12]\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:(?:19|20)\d\d|\d\d)(?!\d|\.\d)"  # 30.11.2026
 _PICTOGRAPH = r"[\u00a9\u00ae\u2022\u2122\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"  # © → ✓ 😀
 
 FORMATS = {
@@ -71,6 +77,12 @@ FORMATS = {
     rf"(?:[/:?#](?:{_IN_URL})*(?:{_END}))?",
     "address": rf"(?<!{IDENTIFIER}|[.+\-]){IDENTIFIER}(?:{IDENTIFIER}|[.+\-]|'(?={IDENTIFIER})){{0,63}}"
     rf"@{IDENTIFIER}(?:{IDENTIFIER}|-){{0,62}}(?:\.{IDENTIFIER}(?:{IDENTIFIER}|-){{0,62}}){{1,9}}",
+    "version": rf"{_NO_NUMBER_BEFORE}(?!{_THOUSANDS}|{_DATE})v?\d{{1,5}}(?:\.\d{{1,8}}){{2,5}}"
+    rf"(?:[-~+.]?(?:alpha|beta|rc|pre|dev|post)[.\d]{{0,8}}(?<!\.))?{_NO_NUMBER_BEHIND}",
+    "address of a machine": rf"{_NO_NUMBER_BEFORE}(?:{_BYTE}\.){{3}}{_BYTE}(?:[:/]\d{{1,5}})?{_NO_NUMBER_BEHIND}"
+    rf"|(?<!{IDENTIFIER}|:)(?:{_HEX}{{2}}:){{5}}{_HEX}{{2}}(?!{IDENTIFIER}|:)"
+    rf"|(?<!{IDENTIFIER})0x{_HEX}{{1,16}}(?!{IDENTIFIER})"
+    rf"|(?<!{IDENTIFIER}|-){_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}(?!{IDENTIFIER}|-)",
     "mustache": r"\$?\{{2,3}[^{}\n]{0,200}\}{2,3}|\{%[^{}\n]{0,200}%\}",  # also of Vue, i18next, Jinja
     "ICU": rf"\{{\s?[\w.]{{1,60}}\s?,\s?(?:plural|select(?:ordinal)?|choice|number|date|time)\b{_NESTED}{{0,400}}+\}}",
     "Ruby, JavaScript": r"[$#%]\{[^{}\n]{1,200}\}",
@@ -114,7 +126,7 @@ _NUMBERED = re.compile(r"\$[1-9](?!\d|[.,]\d)")
 """Pattern for the variables of a text that has $1"""
 _MAY_HAVE = (  # any of them: most lines have nothing of this kind; each branch begins with a sign, so that sre is fast
     re.compile(
-        r"%|\{|\$|@|\u20e3|<[/?\d]|:\S|w(?=[wW]{2}\.)|W(?=[wW]{2}\.)|\.(?=com|org|net|edu|gov|co\.|ac\.)|\[\[|__"
+        r"%|\{|\$|@|\u20e3|<[/?\d]|:\S|w(?=[wW]{2}\.)|W(?=[wW]{2}\.)|\.(?=com|org|net|edu|gov|co\.|ac\.|\d+\.\d)|0(?=x)|-(?=[\dA-Fa-f]{4}-)|\[\[|__"
     ),
     re.compile(_PICTOGRAPH),
 )
