@@ -156,7 +156,9 @@ EXAMPLES = {
 }
 PROSE = """100 % sicher|{siehe oben}|10:30|Preis: 5 $|5%ige|20% off|100%|%50 indirim|50%-a|50%'i|US$ 5|$5|a < b > c|a@b
 100 %Cotton|50 %BCotton|%Cotton|{ }|5 %ige Lösung|note: see below|{ a b }|see :)|100%.|3%,
-100 %der Leute|5%off|@ home|a@2x|@Straße|@tommüller|René@home|müé@ab|tired.so I|1.000.000|30.11.2026|1.8.98|2026-11-30|10.000.000,50|1.2|§ 1.2.3-b|e.g. com|ASP.NET|a.commune|x.com.pany|de.org-a"""
+100 %der Leute|5%off|@ home|a@2x|@Straße|@tommüller|René@home|müé@ab
+tired.so I|1.000.000|30.11.2026|1.8.98|2026-11-30|10.000.000,50|1.2
+§ 1.2.3-b|e.g. com|ASP.NET|a.commune|x.com.pany|de.org-a"""
 
 
 def found(text: str) -> list[str]:
