@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from nmt.checkpoint.reading import Bundle
 from nmt.formats.letter_case import KEPT
 from nmt.formats.numbers import ALONE
-from nmt.formats.sentences import SentenceSplitter
+from nmt.formats.sentences import LIST_MARK, SentenceSplitter
 from nmt.formats.tags import TAGS
 from nmt.formats.terms import COPIED
 from nmt.parsing.linearization import TreeVocabulary
@@ -118,6 +118,7 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
         values["lengths"] = lengths.model_dump() if lengths else None
         values["kept"] = [TAGS.pattern, *KEPT.table()]
         values["copied"] = COPIED.table()
+        values["list_mark"] = LIST_MARK.pattern
         values["number"] = ALONE.pattern
         values["sentences"] = {each["source"]: SentenceSplitter(each["source"]).table() for each in directions}
     return values, block

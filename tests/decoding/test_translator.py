@@ -14,7 +14,7 @@ import pytest
 import torch
 from reference_search import random_model
 
-from nmt.decoding.engine import Request
+from nmt.decoding.engine import Request, read_tagged
 from nmt.decoding.placement import Placer, without
 from nmt.decoding.translator import Translation, Translator
 from nmt.formats.terms import Span, Term, Terms, missing, written
@@ -73,6 +73,20 @@ def translations(
 
 def with_terms(texts: Sequence[str], prefix: str = "") -> list[Request]:
     return [Request(text, prefix, Terms(TABLE)) for text in texts]
+
+
+@pytest.mark.parametrize("mark", ["- ", "– ", "* ", "> ", "### "])
+def test_the_mark_before_an_item_stays(mark: str, tokenizer: Tokenizer) -> None:
+    lines = [f"{mark}the dog", f"  {mark}the dog", mark, f"a {mark}dog", f"{mark[0]}dog"]
+    texts = [each.texts[0] for each in translations(tokenizer, lines)]
+    assert [text.startswith(mark) for text in (texts[0], texts[1].lstrip(), *texts[3:])] == [True, True, False, False]
+    assert texts[2] == mark
+    tagged = read_tagged([Request(f"{mark}the <b>dog</b> sees")])
+    (found,) = translations(tokenizer, [*tagged])
+    assert found.texts[0].startswith(mark)
+    assert re.sub("</?b>", "", found.texts[0]) == translations(tokenizer, [f"{mark}the dog sees"])[0].texts[0]
+    begun = Request(f"{mark}the dog", "the")
+    assert translations(tokenizer, [begun])[0].texts[0].startswith("the")
 
 
 @pytest.mark.parametrize(("beam", "models"), [(1, 1), (2, 2), (9, 1)])

@@ -150,6 +150,20 @@ def test_page_writes_the_sentences_in_capitals_that_are_so(tmp_path):
     assert [" ".join(texts[:2]), " ".join(texts[2:])] == [result.texts[0] for result in rounded.stream(lines)]
 
 
+def test_page_leaves_the_mark_before_an_item(tmp_path):
+    bundle = bundle_of(tmp_path / "bundle", **VARIANTS[3])
+    rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
+    lines = ["- The cat likes.", "# THE TREE", "-The cat.", "-", "> * the dog"]
+    parts, *answers, _ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
+    outputs = {answer["key"]: answer["output"] for answer in answers}
+    found = ["".join(outputs[part["key"]]["text"] for part in own) for own in parts["parts"]]
+    expected = [result.texts[0] for result in rounded.stream(lines)]
+    assert found == [*expected[:3], "", expected[4]]
+    assert [text[:2] for text in expected[:2]] == ["- ", "# "]
+    assert expected[3] == "-"
+    assert outputs[parts["parts"][0][0]["key"]]["words"][0].startswith("- ")
+
+
 def test_page_joins_the_translations_of_parts_as_nmt_does(tmp_path):
     bundle = bundle_of(tmp_path / "bundle", decoding=Decoding(max_source=4, max_extra=9, beam=1, split="length"))
     rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)

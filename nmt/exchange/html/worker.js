@@ -10,6 +10,7 @@ class Translator {
     const {source, target} = values.vocabularies;
     found.kept = new Kept(values.kept);
     found.copied = new Kept([NOTHING, ...values.copied]);
+    found.listMark = expression(`^(?:${values.list_mark})`, "");
     found.numberAlone = expression(`^${values.number}$`, "");
     const isShared = source.at === target.at && !source.symbols && !target.symbols;
     found.source = vocabulary(source);
@@ -144,13 +145,20 @@ async function answer({kind, number, ...asked}) {
   }
 }
 
-/** Returns a translation written as its source is. */
-function dressed(output, {style, direction}) {
-  if (!style || (style === "title" && !translator.values.titles)) return output;
+/** Returns a translation written as its source is: with the mark of a list before it, and with its capitals. */
+function dressed(output, {text: source, style, direction}) {
+  const {text, words} = marked(output, source);
+  if (!style || (style === "title" && !translator.values.titles)) return {...output, text, words};
   const [, language] = translator.values.directions[direction].languages;
-  const {text, words} = output;
   const write = (each) => inStyle(each, style, language, translator.kept);
   return {...output, text: write(text), words: words.map(write)};
+}
+
+/** Returns a translation with the mark that its source begins with, unless it has one. */
+function marked({text, words}, source) {
+  const mark = translator.listMark.exec(source)?.[0];
+  if (!mark || !text || translator.listMark.test(text)) return {text, words};
+  return {text: mark + text, words: [mark + words[0], ...words.slice(1)]};
 }
 
 /** Splits lines, tells their parts, and then tells the translation of each part that has not come before. */

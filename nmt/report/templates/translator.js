@@ -142,7 +142,7 @@ function choose(part, withOthers = false) {
   if (!part || !withOthers) return;
   tell("Searching for other translations …");
   const beam = Math.max(5, content.values.decoding.beam);
-  ask({kind: "others", ids: part.ids, style: part.style, direction: text.direction, beam}, ({outputs}) => {
+  ask({kind: "others", ids: part.ids, text: part.text, style: part.style, direction: text.direction, beam}, ({outputs}) => {
     if (part.key !== text.chosen?.key) return;
     byId("others").replaceChildren(...outputs.map((output) => other(part, output)));
     tell(`${outputs.length} translations of this sentence are listed.`);
