@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 
 from nmt.formats.markdown import pipes_of, read_markdown, unbroken
 from nmt.formats.segments import Segment
+from nmt.formats.tags import open_in
 from nmt.formats.terms import Span, offsets_in, outside
 from nmt.text.scripts import UNSPACED_RANGES, WIDE_RANGES
 
@@ -24,6 +25,8 @@ LONGEST_BLOCK = 1000  # lines; a longer block is cut, so that memory is bounded
 LONGEST_AHEAD = 10_000  # lines to look ahead for the definition of a link
 LONGEST_STATEMENT = 200  # lines of code of MDX
 LONGEST_FRONT = 200  # lines of front matter
+LONGEST_COMMENT = 200  # lines of one that begins behind text
+LONGEST_TAG = 20  # lines of a tag, or of code, inside a paragraph
 USUAL_WIDTH = 80  # columns, where no line tells the width
 NARROW = 45  # columns; narrower lines seldom are wrapped ones: they are verse, addresses, items of a list
 LONGEST_WRAPPED = 140  # columns
@@ -84,6 +87,8 @@ _CODES = re.compile(  # of a line, beside its words: the places of links, notes,
     rf"|{_TAG.pattern}|[$#%]?\{{[^{{}}]*\}}|%\(\w+\)[a-z]|!?\[|\]|~~|\*+|…"
 )
 _UNCLOSED_TAG = re.compile(r"\s*<[A-Za-z][^<>]*\Z")
+_UNCLOSED_COMMENT = re.compile(r"(?<=\S)\s*<!--(?:(?!-->|<!--)[^`])*\Z")  # behind text; `<!--` is code
+_END_OF_COMMENT = re.compile(r".*?-->")
 _ELEMENT = re.compile(
     r"<(p|li|d[dt]|t[dh]|h[1-6]|summary|(?:fig)?caption|blockquote|center|div)\b[^<>]*>", re.IGNORECASE
 )
@@ -104,9 +109,12 @@ _DEFINITION = re.compile(  # of a link
     r"\[(?!\^)(?P<label>[^\[\]]+)\]:\s*(?:<[^<>]*>|(?=\S*[./#:?=@]\w|[A-Z]{3,}(?:\s|\Z))\S+)"
     r"(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*\Z"
 )
+_TIMES = r"(?:\d+:)?\d\d:\d\d[.,]\d{3} --> "  # of subtitles
+_TIMES_AT = re.compile(_TIMES)
+_CAPTIONS = re.compile(r"\ufeff?WEBVTT(?:\s|\Z)")
+_NO_CAPTION = re.compile(r"\ufeff?(?:WEBVTT|NOTE|STYLE|REGION)(?:\s|\Z)")  # what a block of WebVTT begins with
 _MARKUP = re.compile(  # labels, classes, directives and times of subtitles, which have a line of their own
-    r"(?:\d+:)?\d\d:\d\d[.,]\d{3} --> "
-    r"|WEBVTT(?:\s|\Z)|(?i:@?\[{1,2}_?toc_?\]{1,2})\Z"  # [TOC] is where a table of contents goes
+    _TIMES + r"|WEBVTT(?:\s|\Z)|(?i:@?\[{1,2}_?toc_?\]{1,2})\Z"  # [TOC] is where a table of contents goes
     r"|\[![\w-]+\][+-]?\Z|\{[^{}]*\}\Z|\{\{.*\}\}\Z|\{%.*%\}\Z|\([\w:.-]+\)=\Z|\.\. |:{3,}"
     r"|(?:!{3}|\?{3}\+?)\s*[\w-]+(?:\s+(?:inline|end))*\Z"
 )
@@ -153,9 +161,10 @@ class TextLine:
 
     @staticmethod
     def _attributes(line: str) -> str:
-        """Return what stands behind a heading: its attributes, or marks like those before it."""
+        """Return what stands behind a text: attributes of a heading, or marks like those before it, or a comment that
+        goes on in the next line."""
         text = line.lstrip(" >")
-        found = _ATTRIBUTES.search(text)
+        found = _ATTRIBUTES.search(text) or _UNCLOSED_COMMENT.search(text)
         if not found and text.startswith("#"):
             found = _CLOSING_MARK.search(text)
         return found[0] if found else ""
@@ -251,6 +260,12 @@ class Piece:
         if others:
             piece = replace(piece, rest=last.quote + last.indent, width=max(_width(lines), NARROW))
         return piece
+
+    @classmethod
+    def behind(cls, line: str, at: int) -> Piece:
+        """Return what of a line begins at an offset as a paragraph."""
+        piece = cls.paragraph([TextLine.of(line[at:])])
+        return replace(piece, lines=[line], first=line[:at] + piece.first)
 
     def lay_out(self, translation: str) -> str:
         """Return the lines of a translation of `text`, or those that stay."""
@@ -403,15 +418,29 @@ class _Fence(NamedTuple):
         if fence:
             return cls(re.compile(rf"{re.escape(fence[0])}[{fence[0][0]}]*\Z"), "code")
         if item.startswith("<!--") and "-->" not in item:
-            return cls(re.compile(".*-->"))
+            return cls(_END_OF_COMMENT)
         tag = _CODE_TAG.match(item)
         if tag:
-            end = re.compile(rf".*(?:</|\{{[{{%][<%-]?\s*(?:end|/\s*)|\\end\{{){tag[1]}\b", re.IGNORECASE)
+            name = tag[1]
+            end = re.compile(
+                rf".*?(?:</{name}\b[^>]*>|\{{[{{%][<%-]?\s*(?:end|/\s*){name}\b[^}}]*\}}+|\\end\{{{name}\b[^}}]*\}})",
+                re.IGNORECASE,
+            )
             if not end.match(item):
                 return cls(end, "code")
         if _UNCLOSED_TAG.match(_TAG.sub("", body)):
-            return cls(re.compile(r".*>|\Z"))
+            return cls(re.compile(r".*?>|\Z"))
         return None
+
+
+_UP_TO_BLANK = _Fence(re.compile(r"\Z"))
+
+
+def _comment_ahead(text: str, lines: _LinesAhead) -> _Fence | None:
+    """Return the fence of a comment that begins behind text and ends in a later line; None if there is none."""
+    if _UNCLOSED_COMMENT.search(text) and any("-->" in line for line in lines.ahead(LONGEST_COMMENT)):
+        return _Fence(_END_OF_COMMENT)
+    return None
 
 
 def pieces(lines: Iterable[str]) -> Iterator[Piece]:
@@ -428,18 +457,28 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
     in_html = False
     code_at = CODE_AT
     code_at_here = CODE_AT  # of the block; NO_CODE if it is HTML
+    is_captions = any(map(_CAPTIONS.match, lines.ahead(1)))
+    body = ""
     for line in lines:
+        is_behind_blank = not body
         body = line.lstrip(" \t>").rstrip()
         is_quoted = line.lstrip().startswith(">")
         if in_quote and not is_quoted:
             fence = None
         if fence:
-            if fence.end.match(body):
-                fence = None
-                yield Piece([line])
+            end = fence.end.match(body)
+            if end:
+                fence = _comment_ahead(body[end.end() :], lines)
+                yield Piece.behind(line, line.index(body) + end.end())
             else:
                 yield Piece([line], kind=fence.kind)
             continue
+        if is_captions and is_behind_blank:
+            is_name = any(map(_TIMES_AT.match, lines.ahead(1)))  # of what is said at these times
+            fence = None if is_name or not _NO_CAPTION.match(body) else _UP_TO_BLANK
+            if is_name or fence:
+                yield Piece([line])
+                continue
         further = _code_ahead(body, lines)
         if further:
             yield from _divided(block, code_at_here)
@@ -464,6 +503,9 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
             in_quote = is_quoted
             if fence:
                 piece = Piece([line])
+        if not (piece or is_rule):
+            fence = _comment_ahead(body, lines)
+            in_quote = is_quoted
         if piece or (block and _begins(line, is_rule, block)):
             yield from _divided(block, code_at_here)
             block = []
@@ -474,7 +516,7 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
             yield piece
         else:
             block.append(line)
-            if is_rule and len(block) > 1:
+            if fence or (is_rule and len(block) > 1):
                 yield from _divided(block, code_at_here)
                 block = []
     yield from _divided(block, code_at_here)
@@ -637,13 +679,30 @@ def _paragraphs(block: Sequence[str], code_at: int) -> Iterator[Piece]:
         return
     width = _width(lines)
     is_verse = _is_verse(lines)
+    inside = _inside_tags(lines)
     paragraph = lines[:1]
-    for line in lines[1:]:
-        if is_verse or not _goes_on(paragraph, line, width):
+    for index, line in enumerate(lines[1:], 1):
+        if index not in inside and (is_verse or not _goes_on(paragraph, line, width)):
             yield Piece.paragraph(paragraph)
             paragraph = []
         paragraph.append(line)
     yield Piece.paragraph(paragraph)
+
+
+def _inside_tags(lines: Sequence[TextLine]) -> set[int]:
+    """Return the indices of lines that begin inside a tag, or an element that is copied, of a line before."""
+    inside = set[int]()
+    for index, line in enumerate(lines):
+        end, tag = open_in(line.text)
+        further = [other.text.lower() for other in lines[index + 1 : index + 1 + LONGEST_TAG]] if end else []
+        for number, text in enumerate(further, index + 1):
+            before, found, _ = text.partition(end)
+            tag += before
+            if found and (end != ">" or "=" in tag):  # a <b and c> d are no tag
+                inside.update(range(index + 1, number + 1))
+            if found:
+                break
+    return inside
 
 
 def _with_columns(lines: Sequence[TextLine]) -> list[TextLine]:

@@ -23,10 +23,12 @@ _IN_URL = r"[^\s<>\"`()\[\]\u3000-\u303f\uff00-\uffef]"
 _INLINE = re.compile(
     r"(?P<ticks>`+)|(?P<copy><(?:[A-Za-z][A-Za-z\d+.-]{1,30}:[^\s<>]*|[^\s<>@/]+@[^\s<>@]+)>"
     r"|\$\$(?=[^$\n]{0,500}[\\_^=])[^$\n]{1,500}\$\$"  # a formula
+    r"|(?<![\w+])\+\+(?=[A-Za-z\d\"])[\w\"-]+(?:\+[\w\"-]+)*\+\+(?!\w)"  # keys, of PyMdown
     r"|(?<![\w$])\$(?![\s{$])(?=[^$\n]{0,200}[\\_^=+<>]|[^\s$]{1,40}\$)[^$\n]{1,200}(?<!\s)\$(?![\w$]))"
     rf"|(?P<url>(?<![A-Za-z\d])(?:https?://|www\.)(?:{_IN_URL}|\({_IN_URL}*\))*(?<![*_~.,;:!?]))"
     r"|\\(?P<escaped>[!-/:-@\[-`{-~])|(?P<note>\[\^[^\[\]\s]+\]|(?<![\d:]):[a-z][\w+-]{1,40}:(?![^\W_]|:))"
-    r"|(?P<opening>!?\[)|(?P<closing>\])|(?P<emphasis>\*{1,3}|(?<!_)_{1,3}(?!_)|~~)|(?P<html>[<&])",
+    r"|(?P<opening>!?\[)|(?P<closing>\])|(?P<emphasis>\*{1,3}|(?<!_)_{1,3}(?!_)|~~|(?<![=!<>])==(?![=>])|\^\^)"
+    r"|(?P<script>(?<=\w)(?P<of_script>[~^])(?P<raised>[^\W_][\w,.+-]{0,20})(?P=of_script))|(?P<html>[<&])",
     re.DOTALL,
 )
 _PIPES = re.compile(r"\\[!-/:-@\[-`{-~]|(?P<ticks>`+)|(?P<pipe>\|)")  # between cells
@@ -107,18 +109,26 @@ class _Reader:
         return at + 1
 
     def emphasis(self, found: re.Match[str]) -> None:
-        """Read a mark of emphasis: it opens before a word, and closes behind one; _ not inside a word."""
+        """Read a mark of emphasis: it opens before a word, and closes behind one; _ and = not inside a word."""
         mark = found[0]
         before = self.text[: found.start()][-1:]
         behind = self.text[found.end() : found.end() + 1]
-        is_inside = mark[0] == "_" and before.isalnum() and behind.isalnum()
+        is_inside = mark[0] in "_=" and before.isalnum() and behind.isalnum()
         opened = self.opened[mark]
         if opened and opened[-1] > self.last_bracket() and _WORD.match(before) and not is_inside:
             self.close(opened[-1], mark)
-        elif _WORD.match(behind) and not (mark[0] == "_" and before.isalnum()):
+        elif _WORD.match(behind) and not (mark[0] in "_=" and before.isalnum()):
             self.open(found)
         else:
             self.add(mark)
+
+    def script(self, found: re.Match[str]) -> None:
+        """Add a subscript or superscript, as in H~2~O."""
+        mark = found["of_script"]
+        name = str(len(self.tokens))
+        self.tokens.append(Token("open", mark, name=name))
+        self.add(found["raised"])
+        self.tokens.append(Token("close", mark, name=name))
 
 
 def _defines_nothing(label: str) -> bool:
@@ -206,6 +216,8 @@ def _read(text: str, defines: Defines) -> list[Token]:
             at = reader.bracket(found.start())
         elif found["emphasis"]:
             reader.emphasis(found)
+        elif found["script"]:
+            reader.script(found)
         else:
             tag = TAGS.match(text, found.start())
             if tag:

@@ -16,7 +16,7 @@ from nmt.formats.tokens import Kind, Sign, Token, parts_of, plain
 from nmt.text.lines import one_line
 
 _ATTRIBUTES = r"(?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*+)?"
-_CODE = "bpt|ept|it|ph|ut|script|style"  # elements whose content is code; the first five are of XLIFF and TMX
+_CODE = "bpt|ept|it|ph|ut|script|style|rt|rp"  # elements whose content is no text: of XLIFF and TMX, HTML, ruby
 _NAME = r"[^\W\d][\w:.-]*|\d{1,3}"  # <0> is of React
 TAGS = re.compile(
     rf"<({_CODE})\b{_ATTRIBUTES}(?<!/)>(?:(?!<\1\b).)*?</\1\s*>|<(?P<slash>/?)(?P<name>{_NAME}){_ATTRIBUTES}/?>"
@@ -50,6 +50,8 @@ _HALF = re.compile(r"<(bpt|ept|bx|ex)\b[^>]*>")
 _REFERENCE = re.compile(r"\srid=[\"']([^\"']+)")
 _NUMBER = re.compile(r"\s(?:id|i)=[\"']([^\"']+)")
 _UNCLOSED = re.compile(r"<[/?]?[A-Za-z][^<>]*\Z")
+_INVISIBLE = {*"\u200b\u200e\u200f\u061c\u2060", *map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A)))}
+"""Characters that direct text, or part or join words, none of which vocabularies have"""
 LONGEST_ELEMENT = 1000  # lines of a copied element, a comment or a tag
 ESCAPES = {"&": "&amp;", "<": "&lt;"}
 """How a translation has characters that are of markup"""
@@ -67,14 +69,14 @@ def read_tagged_lines(lines: Iterable[str]) -> Iterator[Segment]:
     while source.has_more():
         block = [source.next_line()]
         complete = 1  # lines of the block up to the last at whose end nothing is open
-        end, opened = _open_in(block[0])
+        end, opened = open_in(block[0])
         while end and len(block) < LONGEST_ELEMENT and source.may_have(end):
             line = source.next_line()
             block.append(line)
             opened = f"{opened}\n{line}" if end == ">" else ""  # a tag may open an element
             found = line.lower().find(end)
             if found >= 0:
-                end, opened = _open_in(opened or line[found + len(end) :])
+                end, opened = open_in(opened or line[found + len(end) :])
                 complete = len(block)
         if end:
             source.put_back(block[complete:], end)
@@ -113,7 +115,7 @@ class _Lines:
         self._ahead.extendleft(reversed(lines))
 
 
-def _open_in(text: str) -> tuple[str, str]:
+def open_in(text: str) -> tuple[str, str]:
     """Return what ends the tag, comment or copied element that is open at the end of a text, and the text of a tag.
 
     For "a <code>b" they are "</code" and "", for "a <a href=" they are ">" and "<a href="; both "" if nothing is open.
@@ -188,6 +190,8 @@ def _entity(raw: str) -> Token:
         return Token("copy", raw)
     if sign in (" ", "\t"):
         return Token("alone", raw, [(sign, raw)], parts=True)
+    if sign in _INVISIBLE:
+        return Token("alone", raw)
     return Token("text", raw, [(sign, raw)])
 
 

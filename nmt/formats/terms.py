@@ -131,6 +131,8 @@ _MAY_HAVE = (  # any of them: most lines have nothing of this kind; each branch 
     re.compile(_PICTOGRAPH),
 )
 _LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them and be copied as one: %d/%d
+_OPENING = re.compile(r"\A[\"'“„«»‘‚‹›(\[]")
+_CLOSING = re.compile(r"[.,!?…]?[\"'“”«»‘’‹›)\]]\Z")
 _BY_ORDER = re.compile(  # placeholders that a program fills in by their order: %s, {}
     rf"%{_OPTIONS}{_LENGTH}[diouxXeEfFgGaAcCsSpn@]|\{{(?::[^{{}}]*)?\}}"
 )
@@ -418,14 +420,15 @@ def spaced_like(text: str, source: str, kept: Sequence[Phrase]) -> str:
 def _gap(text: str, at: int, side: int) -> tuple[Span, bool]:
     """Return the white space before an offset (side 0) or behind it (side 1), and whether a word is beyond it.
 
-    Korean does not count as a word: its endings follow directly what they belong to.
+    The word may be in quotation marks or brackets. Korean does not count as a word: its endings follow directly what
+    they belong to.
     """
     if side:
         gap = Span(at, len(text) - len(text[at:].lstrip()))
-        beyond = text[gap.end : gap.end + 1]
+        beyond = _OPENING.sub("", text[gap.end : gap.end + 2])[:1]
     else:
         gap = Span(len(text[:at].rstrip()), at)
-        beyond = text[: gap.start][-1:]
+        beyond = _CLOSING.sub("", text[: gap.start][-3:])[-1:]
     return gap, beyond != "" and joins(beyond) and not TOUCHING.match(beyond)
 
 

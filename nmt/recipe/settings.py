@@ -340,8 +340,8 @@ class Decoding(Settings):
     length: only beyond max_source. none: never; an input beyond max_source is an error. `nmt average` replaces auto by
     sentences in the model that it writes, if that significantly improves dev chrF."""
     keep: bool = True
-    """Copy URLs, e-mail addresses, placeholders such as {name} and %s, and names such as config.ini and --all, as often
-    as they occur."""
+    """Copy URLs, e-mail addresses, placeholders such as {name} and %s, and names such as config.ini and --all
+    unchanged, as often as they occur."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)
     """Minimum number of subwords in an output, not counting `</s>`."""
     no_repeat: int | None = Field(None, ge=1, le=MOST_SUBWORDS)

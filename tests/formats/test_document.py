@@ -348,6 +348,14 @@ BLOCKS = {
     "#. The cat\n#. The dog": ["The cat", "The dog"],
     "(the-label)=\n{: .the-class}\n{% include the cat %}\nimport Cat from 'the/cat'": [],
     "<!-- The cat\nis here. -->": [],
+    "<!-- The cat\nis here. --> The dog <!-- is\n\nhere --> too.\nAnd more": ["The dog", "too.", "And more"],
+    "The dog <!-- The cat\n\nis here. -->": ["The dog"],
+    "> The dog <!-- The cat\n> is here. --> sees": ["The dog", "sees"],
+    "Write `<!-- ` for it.\n\nThe cat --> it": ["Write `<!-- ` for it.", "The cat --> it"],
+    "<pre>\nThe cat\n</pre> is here.": ["is here."],
+    '<p class="a"\n   id="b">The cat</p>': ["The cat</p>"],
+    "WEBVTT - the cat\nKind: the cat\n\nNOTE\nthe cat\n\nSTYLE\n::cue {\n  the: cat;\n}\n\nThe intro\n"
+    "00:01.000 --> 00:02.000\nThe cat.\nNOTE the dog.": ["The cat.", "NOTE the dog."],
     "1\n00:00:01,000 --> 00:00:02,000 X1:10 X2:20 Y1:30 Y2:40\n<i>- Where is the cat?</i>\n- Here.\n": [
         "<i>- Where is the cat?</i>",
         "Here.",
@@ -369,6 +377,21 @@ def test_blocks_of_markdown_are_text_or_stay(text: str) -> None:
     assert sent(text) == BLOCKS[text]
     joined = text.replace("The cat\nis", "The cat is") if "<p>" in text else text
     assert laid_out(text, lambda each: each.replace("h", "ĥ")).replace("ĥ", "h") == joined
+
+
+@pytest.mark.parametrize(
+    ("text", "joint"),
+    [
+        ('The <a href="x"\ntitle="y"\nid="z">cat</a> is.\nHere', 'The <a href="x" title="y" id="z">cat</a> is.'),
+        ("The <code>cat\nis</code> here.\nAnd", "The <code>cat is</code> here."),
+    ],
+)
+def test_lines_inside_a_tag_or_code_are_joined(text: str, joint: str) -> None:
+    assert sent(text) == [joint, text.split("\n")[-1]]
+
+
+def test_what_only_looks_like_a_tag_joins_no_lines() -> None:
+    assert sent("it is a <b and\nc > d here") == ["it is a <b and", "c > d here"]
 
 
 def in_capitals(text: str) -> str:
@@ -396,6 +419,21 @@ def test_cells_of_a_table_are_sentences_and_keep_their_pipes() -> None:
 def test_formulas_are_copied(formula: str) -> None:
     ((segment, _),) = Document([f"A dog has {formula}, for $5 or $10, 5$ or A$3, in $ and A$."])
     assert [span.text_in(segment.text) for span in segment.kept] == [formula]
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "copies"),
+    [
+        ("The ==cat== and ^^dog^^", "The cat and dog", []),
+        ("H~2~O and x^2^", "H2O and x2", []),
+        ("Press ++ctrl+c++ now", "Press ++ctrl+c++ now", ["++ctrl+c++"]),
+        ("x==y and a==b, x == y ==> z, 2^3 and 4^2, ~5 and ~6, ^_^, C++ and D++", "", []),
+    ],
+)
+def test_marks_beyond_commonmark_are_no_text(text: str, plain: str, copies: list[str]) -> None:
+    ((segment, _),) = Document([text])
+    assert segment.text == (plain or text)
+    assert [span.text_in(segment.text) for span in segment.kept] == copies
 
 
 def test_text_in_brackets_is_a_link_if_the_document_defines_it() -> None:

@@ -6,6 +6,7 @@ import pytest
 from copying import as_it_was
 
 from nmt.formats import tags
+from nmt.formats.alignment import Aligned, AlignedLine
 from nmt.formats.tags import read_tagged_lines, read_tags
 
 
@@ -81,6 +82,19 @@ def test_sentences_end_at_tags_of_blocks(line: str, pieces: list[str]) -> None:
 def test_what_no_one_may_translate_is_copied(copied: str) -> None:
     segment = read_tags(f"The dog {copied} sees")
     assert [segment.text[slice(*span)] for span in segment.kept] == [copied]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby> is it", "漢 is it"),
+        ("The &rlm;dog&#x200e; is&ZeroWidthSpace;<b>&#8288;here</b>", "The dog ishere"),
+    ],
+)
+def test_annotations_and_invisible_entities_are_codes(line: str, text: str) -> None:
+    segment = read_tags(line)
+    assert segment.text == text
+    assert segment.put(AlignedLine(text, [(0, 0, Aligned.copied(text, segment.walls))])) == line
 
 
 def test_copies_with_more_than_a_sign_between_them_are_two() -> None:

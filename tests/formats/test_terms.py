@@ -243,6 +243,9 @@ def test_placeholders_without_numbers_stay_in_their_order(text: str, copies: str
         ("%d\u00a0km of %s", "%d km von %s", "%d\u00a0km von %s"),
         ("%s, %s", "%s , %s", "%s , %s"),
         ("{x}{x} {x}a", "{x} {x} a {x}", "{x} {x} a {x}"),
+        ('is 😀 "it"', "ist 😀„es“", "ist 😀 „es“"),
+        ('"it." 😀 is', "„es.“😀 ist", "„es.“ 😀 ist"),
+        ('see 😀 "it"', "siehe „😀“.", "siehe „😀“."),
     ],
 )
 def test_what_is_kept_is_as_near_to_words_as_in_the_source(source: str, text: str, expected: str) -> None:

@@ -146,7 +146,7 @@ def test_average_writes_pages_and_bundles_of_their_weights(nmt: Any, page: Path,
     bundle = page.parent / "bundle"
     done = nmt("average", bundle, "--format", "html", "--out", tmp_path / "en_de.html", "--license", "CC-BY-4.0")
     assert done.code == 0, done.err
-    assert f"exported for browsers, in int8: {tmp_path / 'en_de.html'}; " in done.err
+    assert f"exported for browsers, in int8: {tmp_path / 'en_de.html'}" in done.err
     assert "<dd>cc-by-4.0</dd>" in (tmp_path / "en_de.html").read_text("utf-8")
     assert "--license NAME" in nmt("average", bundle, "--format", "html", "--out", tmp_path / "en_de.html").err
     assert nmt("average", bundle, "--quantization", "int8", "--out", tmp_path / "rounded").code == 0
