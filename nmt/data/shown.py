@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -190,13 +190,15 @@ def _of_table(name: str, wanted: Languages) -> Shown:
     if not rows:
         raise UserError(f"{name}: is empty", "name files that hold pairs")
     widths = [len(row) for row in rows]
-    width = max(widths, key=widths.count, default=0)
-    if width < 2:
-        what = "columns, separated by commas" if format_of(name) == ".csv" else "columns, separated by tabs"
-        raise UserError(f"{name}: has no two {what}", "put each source and its translation into one row")
-    rows = [row for row in rows if len(row) == width]
-    labels, *others = rows
-    columns = list(zip(*(others or rows), strict=True))
+    most_frequent = max(widths, key=widths.count)
+    if most_frequent < 2:
+        separators = "commas, semicolons or tabs" if format_of(name) == ".csv" else "tabs"
+        problem = f"{name}: has no two columns, separated by {separators}: {' '.join(rows[0])[:SHOWN]}"
+        raise UserError(problem, f"put each source and its translation into one row, separated by {separators}")
+    width = max(most_frequent, widths[0])
+    whole = [[*row, *repeat("", width - len(row))] for row in rows if len(row) <= width]
+    labels, *others = whole
+    columns = list(zip(*(others or whole), strict=True))
     fields = list(range(1, width + 1))
     return _of_columns(name, fields, labels, columns, wanted, "by the names of its columns")
 

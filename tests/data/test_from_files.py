@@ -85,6 +85,14 @@ def test_names_headers_and_keys_tell_languages_and_columns(name, rows, header, f
     assert made.recipe.data.languages == (("en", "de") if is_english_first else ("de", "en"))
 
 
+def test_the_names_of_columns_count_even_if_there_are_more_columns_than_names() -> None:
+    rows = "".join(f"{source};{target};;\n" for source, target in PAIRS)
+    Path("x.csv").write_text(f"en;de\n{rows}")
+    made = make_recipe(["x.csv"], Path("x.yaml"), ())
+    columns = "x.csv without column 3 (nothing), 4 (nothing)"
+    assert made.said == f"x.csv: 240 pairs, en-de by the names of its columns; {columns}"
+
+
 def test_columns_tell_the_sides_and_the_name_of_the_file_tells_the_direction() -> None:
     made = make_recipe([write("x.de-en.tsv", header=("en", "de"))], Path("x.yaml"), ())
     assert made.recipe.data.languages == ("de", "en")
