@@ -15,7 +15,7 @@ from nmt.checkpoint.reading import AVERAGED, CHECKPOINT
 from nmt.data.corrections import Start, make_corrections
 from nmt.data.folders import DATA
 from nmt.data.from_files import MARK, Made, first_line, given_by, make_recipe, mark_of, section
-from nmt.data.shown import is_data
+from nmt.data.shown import check_no_recipe, is_data
 from nmt.recipe import Recipe, Training, load_with_base
 from nmt.recipe.yaml_files import shipped_recipes
 from nmt.system.compression import split_suffix
@@ -94,6 +94,7 @@ def find_given(
             say(f"{name}: the recipe that comes with nmt, not the folder, whose name is {name}/")
         run = Path(Path(name).stem) if first_line(Path(name)) else RUN
         return Given(*load_with_base(name, overrides), run, name)
+    check_no_recipe(names)
     start = str(section(given_by(overrides), "training").get("init_from") or "")
     mark = mark_of(names, start)
     path = Path(f"{_name_for(name)}.yaml")

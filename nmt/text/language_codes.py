@@ -157,6 +157,12 @@ def _agree(code: str, other: str) -> bool:
     return code == other or not code or not other
 
 
+def is_same(code: str, other: str) -> bool:
+    """Return whether two codes, such as pt-BR and pt_br, are of one language."""
+    language = Language.of(code)
+    return language.is_known and language.is_same(Language.of(other))
+
+
 def _known_bases() -> set[str]:
     """Return the bases of all languages that are listed here."""
     codes = [*SHORT_CODES.values(), *SYMBOLS["m2m_100"].split(), *SYMBOLS["nllb"].split()]
