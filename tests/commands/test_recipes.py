@@ -95,6 +95,18 @@ def test_a_recipe_among_files_is_named_even_if_the_files_would_get_its_name() ->
     assert error.message == "mine.yaml: is a recipe by its name, among files of pairs"
 
 
+def test_a_recipe_that_is_written_keeps_its_languages() -> None:
+    find(TABLE)
+    find(TABLE, overrides=["data.source=en", "data.target=de-AT"])
+    for given, said in ((["data.source=de", "data.target=en"], "source is de"), (["data.target=fr"], "target is fr")):
+        with pytest.raises(UserError) as caught:
+            find(TABLE, overrides=given)
+        assert caught.value.message == f"{RECIPE}: is written for en-de, but data.{said}"
+    RECIPE.rename("before.yaml")
+    found, _ = find(TABLE, overrides=["data.source=de", "data.target=en"])
+    assert found.recipe.data.train[0].fields == ("2", "1")
+
+
 def test_a_wrong_setting_writes_no_recipe() -> None:
     with pytest.raises(UserError, match="unknown key"):
         find(TABLE, overrides=["training.updats=5"])
@@ -130,7 +142,13 @@ def test_the_folder_of_a_run_keeps_the_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "run"), [("data.en-de.tsv", "data.en-de"), ("data.tsv", "data-model"), ("Sätze für x.tsv", "Satze-fur-x")]
+    ("name", "run"),
+    [
+        ("data.en-de.tsv", "data.en-de"),
+        ("data.tsv", "data-model"),
+        ("Sätze für x.tsv", "Satze-fur-x"),
+        (f"{'x' * 240}.tsv", "x" * 200),
+    ],
 )
 def test_runs_are_called_as_their_files_but_not_as_the_folder_of_prepared_data(name: str, run: str) -> None:
     Path(TABLE).rename(name)
