@@ -240,6 +240,9 @@ def _of_table(name: str, wanted: Languages) -> Shown:
         separators = "commas, semicolons or tabs" if format_of(name) == ".csv" else "tabs"
         problem = f"{name}: has no two columns, separated by {separators}: {' '.join(rows[0])[:SHOWN]}"
         raise UserError(problem, f"put each source and its translation into one row, separated by {separators}")
+    if format_of(name) == ".tsv" and all(cell[:1] == cell[-1:] == '"' for row in rows[:FEW_ROWS] for cell in row):
+        problem = f"{name}: has its cells in quotation marks, which belong to the text in a .tsv: {rows[0][0][:SHOWN]}"
+        raise UserError(problem, f"rename it to {_stem(name)}.csv")
     width = max(most_frequent, widths[0])
     whole = [[*row, *repeat("", width - len(row))] for row in rows if len(row) <= width]
     labels, *others = whole
@@ -306,13 +309,20 @@ def _chosen(texts: Sequence[_Labelled], wanted: Languages) -> Sequence[_Labelled
         found = [text for role in roles for text in _of_role(texts, role)]
         if len(found) == 2:
             return found
+    if len(texts) == 2:
+        return texts
     named = [text for text in texts if text.role]
-    return next((pair for pair in (texts, named) if len(pair) == 2), None)
+    if len(named) != 2:
+        return None
+    languages = (language_in(named[0].label), language_in(named[1].label))
+    return named if are_like(languages, wanted) or are_like(languages[::-1], wanted) else None
 
 
 def _of_role(texts: Sequence[_Labelled], role: str) -> Sequence[_Labelled]:
-    """Return the columns whose names say a role: if there are some, those that say nothing else, as `en_text` does."""
+    """Return the columns whose names say a role: if there are some, those that say nothing else, as `en_text` does, or
+    those of its region."""
     found = [text for text in texts if role and text.role and _is_like(text.role, role)]
+    found = [text for text in found if Language.of(text.role) == Language.of(role)] or found
     whole = [text for text in found if text.label.strip().lower() == role.lower() or named_language(text.label)]
     return whole or found
 

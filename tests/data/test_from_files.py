@@ -86,6 +86,17 @@ def test_names_headers_and_keys_tell_languages_and_columns(name, rows, header, f
     assert made.recipe.data.languages == (("en", "de") if is_english_first else ("de", "en"))
 
 
+def test_of_columns_in_regions_the_wanted_one_is_read_and_others_than_the_wanted_ones_are_not() -> None:
+    rows = [(source, source.upper(), target) for source, target in PAIRS]
+    settings = ["data.source=en-GB", "data.target=de"]
+    made = make_recipe([write("x.csv", rows, ("en-US", "en-GB", "de"))], Path("x.yaml"), settings)
+    assert made.recipe.data.train[0].fields == ("2", "3")
+    write("y.csv", rows, ("Source string", "German", "French"))
+    with pytest.raises(UserError, match=r"y\.csv: has 3 columns of text"):
+        make_recipe(["y.csv"], Path("x.yaml"), ["data.source=en", "data.target=de"])
+    assert make_recipe(["y.csv"], Path("x.yaml"), ["data.source=fr"]).recipe.data.train[0].fields == ("3", "2")
+
+
 def test_the_names_of_columns_count_even_if_there_are_more_columns_than_names() -> None:
     rows = "".join(f"{source};{target};;\n" for source, target in PAIRS)
     Path("x.csv").write_text(f"en;de\n{rows}")
@@ -331,6 +342,7 @@ def test_archives_parquet_and_single_translators_files_show_their_languages() ->
         (["x.tgz"], "x.tgz: is a tar archive", "extract its files"),
         (["x.en", "a.de.sgm"], "a.de.sgm: is neither text of lines nor a file of pairs", "save it as .tsv"),
         (["x.docx.sdlxliff"], "x.docx.sdlxliff: is neither text of lines", "rename it to x.docx.xlf"),
+        (["quoted.tsv"], "quoted.tsv: has its cells in quotation marks", "rename it to quoted.csv"),
         (["x.en", "x.srt"], "x.srt: is neither text of lines nor a file of pairs", "save it as .tsv"),
         (["anki.txt"], "anki.txt: has columns, separated by tabs", "rename it to anki.tsv"),
         (["bars.txt"], "bars.txt: has columns, separated by |||", "to a file of the name bars.tsv"),
@@ -365,6 +377,7 @@ def test_files_that_do_not_say_enough_are_refused(names: Sequence[str], problem:
         Path(name).write_text("a\n")
     Path("empty.en-de.tsv").touch()
     Path("none.jsonl").touch()
+    write("quoted.tsv", [[f'"{text}"' for text in pair] for pair in PAIRS])
     Path("x.xlsx.csv").write_bytes(b"PK\3\4")
     with tarfile.open("x.tgz", "w:gz") as archive:
         archive.add("x.en")
