@@ -15,7 +15,7 @@ from nmt.checkpoint.reading import AVERAGED, CHECKPOINT
 from nmt.data.corrections import Start, make_corrections
 from nmt.data.folders import DATA
 from nmt.data.from_files import MARK, Made, first_line, given_by, make_recipe, mark_of, section
-from nmt.data.shown import is_data
+from nmt.data.shown import are_like, check_no_recipe, is_data
 from nmt.recipe import Recipe, Training, load_with_base
 from nmt.recipe.yaml_files import shipped_recipes
 from nmt.system.compression import split_suffix
@@ -28,6 +28,7 @@ from nmt.training.directory import LOCK, place_of, undecided
 if TYPE_CHECKING:
     from nmt.training.distributed import Group
 
+LONGEST = 200  # characters of a name: file systems allow 255 with what is added
 RUN = Path("ckpts")
 """Directory of a run if neither the user nor a recipe written for files names one"""
 
@@ -94,6 +95,7 @@ def find_given(
             say(f"{name}: the recipe that comes with nmt, not the folder, whose name is {name}/")
         run = Path(Path(name).stem) if first_line(Path(name)) else RUN
         return Given(*load_with_base(name, overrides), run, name)
+    check_no_recipe(names)
     start = str(section(given_by(overrides), "training").get("init_from") or "")
     mark = mark_of(names, start)
     path = Path(f"{_name_for(name)}.yaml")
@@ -106,6 +108,7 @@ def find_given(
         if first_line(path) != mark:
             problem = f"{path}: is there already, and nmt has not written it for {shlex.join(names)}"
             raise UserError(problem, f"nmt train {path} trains it; to train these files, rename it or them")
+        _check_languages(path, overrides)
         say(f"recipe: {path}, as it is")
         return Given(*load_with_base(path, overrides), run, str(path))
     made = _made(names, start, path, overrides, device)
@@ -126,6 +129,20 @@ def find_given(
         same = mark.removeprefix(MARK)
         say(f"run: {run}/; nmt train {same} trains it and goes on with it, and so does nmt train {path}")
     return Given(*load_with_base(path), run, str(path))
+
+
+def _check_languages(path: Path, overrides: Sequence[str]) -> None:
+    """Raise UserError if settings change the languages of a recipe that was written for files, as its columns and files
+    are in the order of these."""
+    given = section(given_by(overrides), "data")
+    wanted = (str(given.get("source") or ""), str(given.get("target") or ""))
+    if not any(wanted):
+        return
+    recipe, _ = load_with_base(path)
+    if not are_like(wanted, recipe.data.languages):
+        key = "target" if are_like((wanted[0], ""), recipe.data.languages) else "source"
+        problem = f"{path}: is written for {'-'.join(recipe.data.languages)}, but data.{key} is {given[key]}"
+        raise UserError(problem, f"rename the files or, to start anew, remove {path} and {path.stem}/")
 
 
 def _write(made: Made, path: Path) -> None:
@@ -209,6 +226,7 @@ def _name_for(name: str) -> str:
 
 
 def _plain(stem: str) -> str:
-    """Return a name of which a recipe and its data may be called: its letters are those of ASCII, without accents."""
+    """Return a name of which a recipe and its data may be called: its letters are those of ASCII, without accents,
+    and no more than `LONGEST`."""
     letters = "".join(each for each in normalize("NFKD", stem) if not combining(each))
-    return re.sub("[^A-Za-z0-9._-]+", "-", letters).strip("._-") or "pairs"
+    return re.sub("[^A-Za-z0-9._-]+", "-", letters)[:LONGEST].strip("._-") or "pairs"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -52,6 +53,8 @@ FORGOTTEN = 2.0  # epochs in which weights decay to 1 / e at the peak rate, what
 MOST_DECAY = 0.9  # the most that was tried
 CAUTIOUS = 0.1  # most dropout of a small model for much text, with which none was tried
 FEW = 50_000  # different sources, for which a smaller model is enough even on a GPU
+EVALUATION = re.compile(r"(?i)(?<![a-z])(?:test|dev|valid|validation|eval)(?![a-z])")
+"""A word in the name of a file that others may have been evaluated on"""
 GPU_VOCABULARY = 10_000
 GPU_WHY = "sizes of iwslt14_de_en, for a GPU; we have not trained this"
 SIZES = {"layers", "decoder_layers", "d_model", "d_ff", "heads"}
@@ -144,7 +147,7 @@ def _by_time(size: Size, base: Recipe, flops: float, has_sizes: bool) -> Iterato
     if tokens >= MUCH and not is_wider:
         dropout = min(dropout, CAUTIOUS)
     if size.is_all and dropout > base.model.dropout:
-        yield Choice("model.dropout", dropout, f"since each pair is seen some {epochs:.0f} times")
+        yield Choice("model.dropout", dropout, f"since each pair is seen some {epochs:,.0f} times")
 
 
 def _decay(size: Size, base: Recipe) -> Iterator[Choice]:
@@ -214,6 +217,9 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
     languages, by = agreed_languages(shown, wanted)
     shown, others = _in_languages(shown, languages)
     notes = [f"{each.name} without {each.left_out}" for each in shown if each.left_out]
+    evaluation = [each.name for each in shown if len(shown) > 1 and EVALUATION.search(Path(each.name).name)]
+    if evaluation:
+        notes.append(f"also trains on {', '.join(evaluation)}")
     left_out = "; ".join([*notes, *(f"without {each.name} ({'-'.join(each.languages or ())})" for each in others)])
     units = [path for each in shown for path in each.units]
     is_software = all(each.units for each in shown)
@@ -228,8 +234,9 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
     most, translated = (COUNTED_UNITS, len(units)) if is_software else (COUNTED, 0)
     size = count_pairs(recipe, most, translated)
     if size.sources < FEWEST:
-        problem = f"{files[0]}: {size.pairs:,} pairs with {size.sources:,} different sources are too few to learn from"
-        raise UserError(f"{problem}, at least {FEWEST:,}", "name more files; some 10,000 pairs begin to show a result")
+        sources = f"{size.sources:,} different source{'' if size.sources == 1 else 's'}"
+        problem = f"{files[0]}: {size.described} with {sources}; at least {FEWEST:,} are needed to learn from"
+        raise UserError(problem, "name more files; some 10,000 pairs begin to show a result")
     flops = None if on_gpu else min(RANKS, cores()) * core_flops()
     has_sizes = not SIZES.isdisjoint(section(given, "model")) or not VECTORS.isdisjoint(section(given, "training"))
     made += choices(size, recipe, flops, has_sizes)
@@ -305,6 +312,8 @@ def agreed_languages(shown: Sequence[Shown], wanted: Languages) -> tuple[Languag
     if not by:
         settings = ("" if source else " --set data.source=en") + ("" if target else " --set data.target=de")
         problem = f"{shown[0].name}: neither its name nor anything in it says which languages it is in"
+        if shown[0].labels:
+            problem += f" ({' | '.join(shown[0].labels)})"
         raise UserError(problem, f"add them, such as{settings}")
     if not are_like(found, wanted) and are_like(found[::-1], wanted):
         found = found[::-1]

@@ -234,7 +234,7 @@ def _read(dataset: Dataset, data: Data) -> Iterator[Remembered]:
             yield from map(_of_pair, read_pairs(dataset, data))
         return
     for path in input_files(dataset, data):
-        if not path.exists() or foreign_language(path, data):
+        if not path.exists() or foreign_language(path, dataset, data):
             continue
         if format_of(path) in UNITS:
             yield from _of_file(BilingualFile(path, data.languages), path.stem)
@@ -249,7 +249,7 @@ def say_foreign(datasets: Iterable[Dataset], data: Data, say: Callable[[str], No
     """
     foreign = list[str]()
     for dataset in datasets:
-        files = {path: foreign_language(path, data) for path in input_files(dataset, data)}
+        files = {path: foreign_language(path, dataset, data) for path in input_files(dataset, data)}
         if all(files.values()):
             path = next(iter(files))
             check_language(path, content_of(path), kind_of(path), data.languages)

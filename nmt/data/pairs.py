@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from nmt.data.tables import check_columns, read_table, row_line
 from nmt.formats.bilingual import BilingualFile, check_toolkit
-from nmt.formats.declared import content_of, kind_of, other_language
+from nmt.formats.declared import content_of, declared_languages, kind_of, language_by_place, other_language
 from nmt.parsing.tree import prepare_tree, read_trees, read_trees_of, tree_files
 from nmt.recipe import Data, Dataset
 from nmt.recipe.addresses import is_address
@@ -29,6 +29,7 @@ from nmt.recipe.data import PAIRS, TABLES, UNITS, format_of
 from nmt.system.compression import members
 from nmt.system.errors import UserError
 from nmt.system.files import check_name
+from nmt.text.language_codes import is_same
 from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_parallel, stripped
 
 ABSENT = object()
@@ -213,7 +214,7 @@ def _text_files(dataset: Dataset, data: Data) -> Sequence[tuple[TextFile, TextFi
     if dataset.format == ".zip":
         groups = list[tuple[TextFile, TextFile]]()
         for path in input_files(dataset, data):
-            source, target = members(path, data.endings)
+            source, target = members(path, data.endings, is_same)
             groups.append((source, target))
         return groups
     sources, targets = _sides(dataset, data)
@@ -349,7 +350,7 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
 def _read_units(path: Path, name: str, dataset: Dataset, data: Data) -> Part:
     """Return the pairs of a translators' file."""
     file = BilingualFile(path, data.languages)
-    code = foreign_language(path, data)
+    code = foreign_language(path, dataset, data)
     if code and dataset.may_be_several:
         return Part(name, iter(()), lacking=len(file.units), codes=(code,), is_foreign=True)
     file.check_language()
@@ -367,12 +368,19 @@ def _read_units(path: Path, name: str, dataset: Dataset, data: Data) -> Part:
     return Part(name, read(), find, lacking=file.lacking, codes=tuple(file.codes), is_foreign=is_foreign)
 
 
-def foreign_language(path: Path, data: Data) -> str:
-    """Return the code of another language than those of `data` that a file of translators declares; else nothing."""
+def foreign_language(path: Path, dataset: Dataset, data: Data) -> str:
+    """Return the code of another language than those of `data` that a file of translators declares or, among several
+    and declaring none, is called by; else nothing."""
     if format_of(path) not in UNITS:
         return ""
-    other = other_language(path, content_of(path), kind_of(path), data.languages)
-    return other[1] if other else ""
+    content = content_of(path)
+    other = other_language(path, content, kind_of(path), data.languages)
+    if other:
+        return other[1]
+    by_name = language_by_place(path)
+    if not by_name or not dataset.may_be_several or any(declared_languages(path, content)):
+        return ""
+    return "" if is_same(by_name, data.target) else by_name
 
 
 def _without_pair(parts: Sequence[Part], data: Data) -> UserError:
@@ -410,12 +418,17 @@ def _no_text(where: str, field: str, value: Any, record: dict[str, Any]) -> User
     """Return the error for a field that is missing, or that holds something else than text."""
     if value is ABSENT:
         problem = f"{where} has no text field {field!r}, it has {', '.join(map(str, record))}"
-        return UserError(problem, NAME_FIELDS)
-    kind = KINDS.get(type(value), type(value).__name__)
+        return UserError(problem, f"{NAME_FIELDS}; if only this record lacks it, write null there")
+    kind = kind_of_value(value)
     hint = NAME_FIELDS
     if isinstance(value, bytes):
         hint = f"make it a column of text, with pyarrow: table[{field!r}].cast('string'); or {hint}"
     return UserError(f"{where} has no text in field {field!r}, but {kind}", hint)
+
+
+def kind_of_value(value: object) -> str:
+    """Return what a record holds in place of text."""
+    return KINDS.get(type(value), type(value).__name__)
 
 
 def _text(value: str | None) -> str:

@@ -249,7 +249,7 @@ class _Preparation:
             data = self._data.of(dataset)
             if dataset.file and data.languages == languages:
                 for path in input_files(dataset, self._data):
-                    if not foreign_language(path, data):
+                    if not foreign_language(path, dataset, data):
                         found[path] = dataset
         return found
 

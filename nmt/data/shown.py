@@ -10,16 +10,26 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nmt.data.pairs import fields_of, files_in, pair_files, read_records
-from nmt.data.tables import LOOKED_AT, SHOWN, first_rows, looks, role_of
-from nmt.formats.declared import check_kind, content_of, declared_languages, ending_of, is_of_a_format, kind_of
+from nmt.data.pairs import fields_of, files_in, kind_of_value, pair_files, read_records
+from nmt.data.tables import FEW_ROWS, LOOKED_AT, SHOWN, first_rows, looks, role_of
+from nmt.formats.declared import (
+    check_kind,
+    content_of,
+    declared_languages,
+    ending_of,
+    is_of_a_format,
+    kind_of,
+    language_by_place,
+)
 from nmt.recipe.addresses import is_address
 from nmt.recipe.data import PAIRS, TABLES, UNITS, format_of
-from nmt.system.compression import split_suffix
+from nmt.system.compression import names_in, split_suffix
 from nmt.system.errors import UserError
 from nmt.text.language_codes import Language, direction_in, language_in, named_language
 from nmt.text.lines import read_lines
@@ -31,6 +41,7 @@ BY_CUSTOM = "en"
 BY_NAME = "by the file's name"
 EXAMPLES = 2  # cells of a column, or files, that are left out
 TEXT = (".txt", ".text")
+DIVIDERS = ("{", "|||", "\t")  # of lines that are records or rows
 RECIPES = ("", ".yaml", ".yml")  # endings of recipes
 PLAIN = re.compile(r"[\w./-]+")
 """A name that YAML reads as it is"""
@@ -52,6 +63,8 @@ class Shown(NamedTuple):
     """What is not read, behind `without`: columns and what they look like, or files of lines in a folder"""
     units: Sequence[Path] = ()
     """Translators' files, of one or of a folder of them"""
+    labels: tuple[str, str] | None = None
+    """Names of the columns, or the first texts, if they say no languages"""
 
     def dataset(self, languages: Languages) -> dict[str, Any]:
         """Return this data set as a recipe has it, to be read in two languages."""
@@ -84,12 +97,23 @@ def is_data(name: str) -> bool:
     if path.is_dir() or name.endswith("/") or is_lines(path):
         return True
     is_pipe = name == "-" or (path.exists() and not path.is_file())
-    return is_pipe or path.suffix.lower() not in RECIPES
+    if is_pipe or path.suffix.lower() not in RECIPES:
+        return True
+    with suppress(UserError):
+        return path.suffix == "" and path.is_file() and _divider_of(name) != ""
+    return False
 
 
 def is_lines(path: Path) -> bool:
     """Return whether a file's name is one of a text in one language: x.txt or, if it is there, x.de."""
     return ending_of(path) in TEXT or (_by_ending(path.name) != "" and path.is_file())
+
+
+def check_no_recipe(names: Iterable[str]) -> None:
+    """Raise UserError if one of several names is of a recipe."""
+    for name in names:
+        if Path(name).suffix.lower() in RECIPES[1:]:
+            raise UserError(f"{name}: is a recipe by its name, among files of pairs", "name it alone, or files alone")
 
 
 def look_at(names: Sequence[str], wanted: Languages) -> list[Shown]:
@@ -100,9 +124,15 @@ def look_at(names: Sequence[str], wanted: Languages) -> list[Shown]:
     """
     found = list[Shown]()
     lines = list[str]()
+    seen = set[Path]()
+    check_no_recipe(names)
     for name in names:
         _check_name(name)
-        if Path(name).is_dir():
+        path = Path(name).resolve()
+        if path in seen and name not in lines and not is_lines(path):
+            raise UserError(f"{name}: is named twice", "name it once")
+        seen.add(path)
+        if path.is_dir():
             found += _of_folder(name.rstrip("/") or name, wanted)
         elif format_of(name):
             found.append(_of_file(name, wanted))
@@ -160,8 +190,23 @@ def _of_file(name: str, wanted: Languages) -> Shown:
     if form in TABLES:
         return _of_table(name, wanted)
     if form == ".zip":
-        return Shown(name, direction_in(_stem(name)), BY_NAME)
+        return _of_archive(name)
     return _of_records(name, wanted)
+
+
+def _of_archive(name: str) -> Shown:
+    """Look at the name of a .zip or, for lack of languages in it, at those of its files."""
+    languages = direction_in(_stem(name))
+    if languages is not None:
+        return Shown(name, languages, BY_NAME)
+    names = [each for each in names_in(Path(name)) if _by_ending(each)]
+    codes = [_by_ending(each) for each in names]
+    if len(codes) != 2 or codes[0] == codes[1]:
+        return Shown(name, None)
+    direction = direction_in(_stem(names[0]))
+    if direction is None or not are_like(direction, (codes[1], codes[0])):
+        direction = (codes[0], codes[1])
+    return Shown(name, direction, "by the names in it")
 
 
 # --- columns ------------------------------------------------------------------------------------------------------
@@ -190,47 +235,56 @@ def _of_table(name: str, wanted: Languages) -> Shown:
     if not rows:
         raise UserError(f"{name}: is empty", "name files that hold pairs")
     widths = [len(row) for row in rows]
-    width = max(widths, key=widths.count, default=0)
-    if width < 2:
-        what = "columns, separated by commas" if format_of(name) == ".csv" else "columns, separated by tabs"
-        raise UserError(f"{name}: has no two {what}", "put each source and its translation into one row")
-    rows = [row for row in rows if len(row) == width]
-    labels, *others = rows
-    columns = list(zip(*(others or rows), strict=True))
-    fields = list(range(1, width + 1))
-    return _of_columns(name, fields, labels, columns, wanted, "by the names of its columns")
+    most_frequent = max(widths, key=widths.count)
+    if most_frequent < 2:
+        separators = "commas, semicolons or tabs" if format_of(name) == ".csv" else "tabs"
+        problem = f"{name}: has no two columns, separated by {separators}: {' '.join(rows[0])[:SHOWN]}"
+        raise UserError(problem, f"put each source and its translation into one row, separated by {separators}")
+    if format_of(name) == ".tsv" and all(cell[:1] == cell[-1:] == '"' for row in rows[:FEW_ROWS] for cell in row):
+        problem = f"{name}: has its cells in quotation marks, which belong to the text in a .tsv: {rows[0][0][:SHOWN]}"
+        raise UserError(problem, f"rename it to {_stem(name)}.csv")
+    width = max(most_frequent, widths[0])
+    whole = [[*row, *repeat("", width - len(row))] for row in rows if len(row) <= width]
+    labels, *others = whole
+    cells = list(zip(*(others or whole), strict=True))
+    columns = _labelled(range(1, width + 1), labels, cells)
+    return _of_columns(name, columns, wanted, "by the names of its columns")
 
 
 def _of_records(name: str, wanted: Languages) -> Shown:
     """Look at a .jsonl or .parquet, whose fields have names."""
     records = [fields_of(record) for record in islice(read_records(Path(name)), LOOKED_AT)]
+    if not records:
+        raise UserError(f"{name}: is empty", "name files that hold pairs")
     keys = list(dict.fromkeys(key for record in records for key in record))
-    columns = list[list[str]]()
+    cells = list[list[str]]()
+    kinds = list[str]()
     for key in keys:
         values = [record.get(key) for record in records]
-        columns.append([str(value) if isinstance(value, str | int | float) else "" for value in values])
-    return _of_columns(name, keys, keys, columns, wanted, "by its keys")
+        cells.append([str(value) if isinstance(value, str | int | float) else "" for value in values])
+        others = [value for value in values if not isinstance(value, str | int | float | None)]
+        kinds.append(kind_of_value(others[0]) if others else "")
+    columns = _labelled(keys, keys, cells)
+    columns = [column._replace(look=kind or column.look) for column, kind in zip(columns, kinds, strict=True)]
+    return _of_columns(name, columns, wanted, "by its keys")
 
 
-def _of_columns(
-    name: str,
-    fields: Sequence[Any],
-    labels: Sequence[str],
-    cells: Sequence[Sequence[str]],
-    wanted: Languages,
-    by: str,
-) -> Shown:
+def _labelled(fields: Iterable[Any], labels: Iterable[str], cells: Sequence[Sequence[str]]) -> list[_Labelled]:
+    return [_Labelled(*each) for each in zip(fields, labels, cells, looks(cells), strict=True)]
+
+
+def _of_columns(name: str, columns: Sequence[_Labelled], wanted: Languages, by: str) -> Shown:
     """Choose the two columns with the texts."""
-    columns = [_Labelled(*each) for each in zip(fields, labels, cells, looks(cells), strict=True)]
     texts = [column for column in columns if not column.look]
     others = [column.described for column in columns if column.look]
     if len(texts) < 2:
         problem = f"{name}: needs two columns of text, and has {len(texts)}"
         if others:
             problem += f"; without text: {', '.join(others)}"
-        if len(fields) < 2:
-            raise UserError(problem, "put each source and its translation into columns of their own")
-        raise UserError(problem, f"if that is wrong, name two: {_setting(name, fields)}")
+        readable = [column.field for column in columns if any(column.cells)]
+        if len(readable) < 2:
+            raise UserError(problem, "write each source and its translation as text, in columns of their own")
+        raise UserError(problem, f"leave it out or, if that is wrong, name two: {_setting(name, readable)}")
     chosen = _chosen(texts, wanted)
     if chosen is None:
         those = ", ".join(f"{column.field} ({column.label[:SHOWN]})" for column in texts)
@@ -242,7 +296,8 @@ def _of_columns(
     sides = (source.field, target.field)
     named = direction_in(_stem(name))
     if not all(languages) or languages[0] == languages[1]:
-        return Shown(name, named, BY_NAME, sides, left_out=left_out)
+        labels = (source.label[:SHOWN], target.label[:SHOWN])
+        return Shown(name, named, BY_NAME, sides, left_out=left_out, labels=labels)
     if named is not None and not are_like(named, languages) and are_like(named, languages[::-1]):
         return Shown(name, languages[::-1], f"{BY_NAME} and {by[3:]}", sides[::-1], left_out=left_out)
     return Shown(name, languages, by, sides, left_out=left_out)
@@ -254,13 +309,20 @@ def _chosen(texts: Sequence[_Labelled], wanted: Languages) -> Sequence[_Labelled
         found = [text for role in roles for text in _of_role(texts, role)]
         if len(found) == 2:
             return found
+    if len(texts) == 2:
+        return texts
     named = [text for text in texts if text.role]
-    return next((pair for pair in (texts, named) if len(pair) == 2), None)
+    if len(named) != 2:
+        return None
+    languages = (language_in(named[0].label), language_in(named[1].label))
+    return named if are_like(languages, wanted) or are_like(languages[::-1], wanted) else None
 
 
 def _of_role(texts: Sequence[_Labelled], role: str) -> Sequence[_Labelled]:
-    """Return the columns whose names say a role: if there are some, those that say nothing else, as `en_text` does."""
+    """Return the columns whose names say a role: if there are some, those that say nothing else, as `en_text` does, or
+    those of its region."""
     found = [text for text in texts if role and text.role and _is_like(text.role, role)]
+    found = [text for text in found if Language.of(text.role) == Language.of(role)] or found
     whole = [text for text in found if text.label.strip().lower() == role.lower() or named_language(text.label)]
     return whole or found
 
@@ -299,18 +361,18 @@ def _of_units(name: str, files: Sequence[Path], wanted: Languages) -> Shown:
         if format_of(path) == ".tmx" and not of_targets:
             of_sources, of_targets = _sides_of_all(_different(of_sources), wanted)
         elif format_of(path) != ".tmx":
-            of_targets = of_targets or list(filter(None, [_language_of(path.name)]))
+            of_targets = of_targets or list(filter(None, [language_by_place(path)]))
             all_declare &= bool(of_sources)
             of_sources = of_sources or [BY_CUSTOM]
         sources += of_sources
         targets += of_targets
-    found = []
-    for key, codes, set_one in (("source", sources, wanted[0]), ("target", targets, wanted[1])):
-        different = _different(codes)
-        if len(different) > 1 and not set_one:
-            problem = f"{name}: has the {key} languages {', '.join(different)}"
-            raise UserError(problem, f"say which one: --set data.{key}={different[0]}")
-        found.append(set_one or "".join(different))
+    sides = (("source", _different(sources), wanted[0]), ("target", _different(targets), wanted[1]))
+    unclear = [(key, codes) for key, codes, set_one in sides if len(codes) > 1 and not set_one]
+    if unclear:
+        languages = " and ".join(f"the {key} languages {', '.join(codes)}" for key, codes in unclear)
+        settings = " ".join(f"--set data.{key}={_common(codes)}" for key, codes in unclear)
+        raise UserError(f"{name}: has {languages}", f"say which, such as {settings}")
+    found = [set_one or "".join(codes) for _, codes, set_one in sides]
     if not all(found):
         return Shown(name, None, units=files)
     by = "as declared"
@@ -329,6 +391,10 @@ def _sides_of_all(codes: Sequence[str], wanted: Languages) -> tuple[list[str], l
         sources = [code for code in codes if not _is_like(code, target)]
     elif len(codes) == 2:
         sources = [codes[0]]
+    else:
+        others = [code for code in codes if not _is_like(code, codes[0])]
+        if others and all(_is_like(code, others[0]) for code in others):
+            sources = [code for code in codes if code not in others]
     return sources, [code for code in codes if code not in sources]
 
 
@@ -340,6 +406,13 @@ def _different(codes: Iterable[str]) -> list[str]:
         if not any(Language.of(code).is_same(Language.of(other)) for other in found):
             found.append(code)
     return found
+
+
+def _common(codes: Sequence[str]) -> str:
+    """Return the code of the language of which all are regional variants; else the first."""
+    if all(_is_like(code, codes[0]) for code in codes):
+        return replace(Language.of(codes[0]), region="").tag
+    return codes[0]
 
 
 # --- lines --------------------------------------------------------------------------------------------------------
@@ -355,7 +428,7 @@ def _of_lines(names: Sequence[str]) -> list[Shown]:
         raise _not_two(names)
     if Path(names[0]).samefile(names[1]):
         raise UserError(f"{names[1]}: is named as source and as target", "name the file of the other language, too")
-    codes = (_language_of(names[0]), _language_of(names[1]))
+    codes = (language_by_place(Path(names[0])), language_by_place(Path(names[1])))
     languages = codes if all(codes) and codes[0] != codes[1] else None
     return [Shown(names[0], languages, "by the files' names", (names[0], names[1]), is_lines=True)]
 
@@ -363,26 +436,31 @@ def _of_lines(names: Sequence[str]) -> list[Shown]:
 def _check_lines(name: str) -> None:
     """Raise UserError if a file is of a format that is not read."""
     path = Path(name)
-    if path.suffix.lower() in RECIPES[1:]:
-        raise UserError(f"{name}: is a recipe by its name, among files of pairs", "name it alone, or files alone")
     if _by_ending(name) or not is_of_a_format(path):
         return
     hint = "save it as .tsv or .csv, with a source and its translation in each row"
     if ".json" in path.suffixes:
         hint = "write one JSON object on each line, and end the name in .jsonl"
+    elif kind_of(path) == ".xlf":
+        hint = f"rename it to {_stem(name)}.xlf"
+    elif kind_of(path) == ".po":
+        hint = "name files with translations, such as de.po"
     raise UserError(f"{name}: is neither text of lines nor a file of pairs, whose ending is {', '.join(PAIRS)}", hint)
 
 
 def _not_two(names: Sequence[str]) -> UserError:
     """Return the error for other than two files of lines, of which a single one may be a table or records."""
     name = names[0]
-    first = next(read_lines(name), "") if len(names) == 1 else ""
-    if "\t" in first:
+    divider = _divider_of(name) if len(names) == 1 else ""
+    if divider == "\t":
         hint = f"if its rows hold a source and a translation, rename it to {_stem(name)}.tsv"
         return UserError(f"{name}: has columns, separated by tabs, but its name does not end in .tsv", hint)
-    if first.startswith("{"):
+    if divider == "{":
         hint = f"if each of its lines is a JSON object, rename it to {_stem(name)}.jsonl"
         return UserError(f"{name}: seems to be JSON, but its name does not end in .jsonl", hint)
+    if divider:
+        hint = f"write tabs in place of {divider}, to a file of the name {_stem(name)}.tsv"
+        return UserError(f"{name}: has columns, separated by {divider}, and only tabs, commas and semicolons do", hint)
     problem = f"{name}: is a text of one language; files of lines that translate each other are two, not {len(names)}"
     if len(names) == 1:
         return UserError(problem, "name both: nmt train x.en x.de")
@@ -390,14 +468,20 @@ def _not_two(names: Sequence[str]) -> UserError:
     return UserError(problem, hint)
 
 
+def _divider_of(name: str) -> str:
+    """Return what most of a file's first lines have that seem to be no text: a tab or ||| amid them, or { before them;
+    else nothing. Raise UserError if it is unreadable, or no text."""
+    lines = list(islice(read_lines(name), FEW_ROWS))
+    for divider in DIVIDERS:
+        having = [line for line in lines if divider in line and (divider != "{" or line.startswith(divider))]
+        if 2 * len(having) > len(lines):
+            return divider
+    return ""
+
+
 def _by_ending(name: str) -> str:
     """Return the language that a name ends in, as x.de does; else nothing."""
     return named_language(Path(split_suffix(name)[0]).suffix[1:])
-
-
-def _language_of(name: str) -> str:
-    """Return the language that the name of a file of lines names: x.de, de.txt, x_de.txt or german.txt."""
-    return _by_ending(name) or language_in(_stem(name).rpartition(".")[2])
 
 
 def _stem(name: str) -> str:

@@ -1,8 +1,9 @@
 """Tables: rows of columns, two of which hold the sentences.
 
 In a .tsv, a row is a line, tabs separate its columns, and quotation marks are ordinary characters. In a .csv, quotation
-marks keep commas, semicolons, tabs or line breaks inside a cell. Where nobody says which columns to read, the first two
-must not look like names, numbers or addresses beside columns that do hold sentences.
+marks keep commas, semicolons, tabs or line breaks inside a cell, and a first line such as `sep=;` says what separates
+cells. Where nobody says which columns to read, the first two must not look like names, numbers or addresses beside
+columns that do hold sentences.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import combinations, islice
 from pathlib import Path
@@ -36,6 +37,9 @@ KEY = re.compile(r"(?=.*[\d_/\\@:])\S+|.*\.[A-Za-z0-9]{1,5}|[^A-Za-z\u0080-\U001
 LABEL = re.compile(rf"{KEY.pattern}|\S*[^\s.!?…。！？]")
 """A cell that is no sentence: also a word without an end of sentence"""
 NUMBER = re.compile(r"(?=\D*\d)[-+\d.,:%/ eE]+")
+SEPARATORS = ",;\t"  # of the columns of a .csv
+SAID = re.compile(r'"?sep=(.)"?')
+"""The first line of a .csv for Excel, which names the separator"""
 SOURCES = ("source", "src")  # names of columns, beside codes of languages
 TARGETS = ("target", "tgt", "trg")
 KEYS = ["id", "uuid", "filename", "path", "package", "url", "doc", "score"]
@@ -48,34 +52,53 @@ def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     Raise UserError naming the line of a row that is none.
     """
     if format_of(path) == ".csv":
-        yield from _read_csv(path, read_lines(path), _separator(path))
+        yield from _read_csv(path, _separator(path))
         return
     for number, line in enumerate(read_lines(path), 1):
         yield number, line.split("\t") if stripped(line) else []
 
 
-def _read_csv(path: Path, lines: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((f"{line}\n" for line in lines), delimiter=separator, strict=True)
+def _read_csv(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
+    lines = read_lines(path)
     first = 1
+    if _said_separator(path):
+        next(lines)
+        first = 2
+    reader = csv.reader((f"{line}\n" for line in lines), delimiter=separator, strict=True)
+    before = first - 1  # lines that the reader does not see
     try:
         for row in reader:
             cells = [one_line(cell) for cell in row]
             yield first, cells if stripped("".join(cells)) else []
-            first = reader.line_num + 1
+            first = before + reader.line_num + 1
     except csv.Error as error:
         hint = 'write a quotation mark inside of a cell twice: "He said ""yes"".", and close each cell that one opens'
         raise UserError(f"{path}:{first}: no row of a .csv begins here: {error}", hint) from None
 
 
+def _said_separator(path: Path) -> str:
+    """Return what the first line of a .csv says that separates its columns; else nothing."""
+    said = SAID.fullmatch(next(read_lines(path), ""))
+    return said[1] if said else ""
+
+
 def _separator(path: Path) -> str:
-    """Return what separates the columns of a .csv: what divides its first rows into equally many; else a comma."""
-    for separator in ",;\t":
-        with suppress(UserError):
-            rows = islice(_read_csv(path, read_lines(path), separator), FEW_ROWS)
-            widths = {len(cells) for _, cells in rows if cells}
-            if len(widths) == 1 and max(widths) > 1:
-                return separator
-    return ","
+    """Return what separates the columns of a .csv: what it says, or what divides most of its first rows into equally
+    many; else a comma."""
+    separator = _said_separator(path)
+    if separator:
+        return separator
+    return max(SEPARATORS, key=lambda each: _divided(path, each))
+
+
+def _divided(path: Path, separator: str) -> int:
+    """Return how many of the first rows of a .csv a separator divides into equally many columns, several ones."""
+    widths = Counter[int]()
+    with suppress(UserError):
+        for _, cells in islice(_read_csv(path, separator), FEW_ROWS):
+            if len(cells) > 1:
+                widths[len(cells)] += 1
+    return max(widths.values(), default=0)
 
 
 def read_table(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -101,6 +124,7 @@ def _read_columns(path: Path, fields: Sequence[str]) -> Iterator[tuple[int, str,
     needed = max(source, target) + 1
     is_csv = format_of(path) == ".csv"
     width = 0  # of the first row that is not blank
+    has_header = False
     before = [""]  # the row before
     for number, cells in read_rows(path):
         if not cells:
@@ -109,8 +133,9 @@ def _read_columns(path: Path, fields: Sequence[str]) -> Iterator[tuple[int, str,
             continue
         if len(cells) < needed:
             is_broken = not is_csv and (_is_open(cells[-1]) or _is_open(before[-1]))
-            raise _too_few(f"{path}:{number}", needed, len(cells), is_broken)
-        elif is_csv and width and len(cells) != width:
+            raise _too_few(f"{path}:{number}", needed, len(cells), is_broken, is_csv)
+        # Excel leaves empty cells at the end of a row out, or adds some.
+        elif is_csv and width and (_filled(cells) > width or (len(cells) < width and not has_header)):
             problem = f"{path}:{number}: has another number of columns ({len(cells)}) than the first row ({width})"
             raise UserError(problem, "put a cell that has the separator inside between quotation marks")
         # A row that was broken within a cell: both parts of the cell count.
@@ -119,7 +144,8 @@ def _read_columns(path: Path, fields: Sequence[str]) -> Iterator[tuple[int, str,
         if not width:
             width = len(cells)
             roles = {role_of(cells[source]), role_of(cells[target])} - {""}
-            if len(roles) == 2:
+            has_header = len(roles) == 2
+            if has_header:
                 continue
         before = cells
         yield number, cells[source], cells[target]
@@ -134,6 +160,11 @@ def role_of(name: str) -> str:
     return language_in(name)
 
 
+def _filled(cells: Sequence[str]) -> int:
+    """Return the number of cells up to the last one that is not blank."""
+    return max(place for place, cell in enumerate(cells, 1) if stripped(cell))
+
+
 def _is_open(cell: str) -> bool:
     """Return whether a cell begins with a quotation mark that it does not close."""
     return cell.startswith('"') and cell.count('"') % 2 == 1
@@ -144,12 +175,14 @@ def _closes(cell: str) -> bool:
     return cell.endswith('"') and cell.count('"') % 2 == 1
 
 
-def _too_few(where: str, column: int, count: int, is_broken: bool) -> UserError:
+def _too_few(where: str, column: int, count: int, is_broken: bool, is_csv: bool = False) -> UserError:
     problem = f"{where}: has no column {column} (columns: {count})"
     if is_broken:
         hint = "write spaces for line breaks within rows: quotation marks do not keep lines together"
         return UserError(f"{problem}: a line ends within quotation marks", hint)
-    return UserError(problem, "separate columns by tabs, or name others by `fields`, which counts from 1")
+    separators = "the separator of the first rows" if is_csv else "tabs"
+    hint = f"divide this row by {separators}, or remove it; `fields`, which counts from 1, names other columns"
+    return UserError(problem, hint)
 
 
 def first_rows(path: Path) -> list[list[str]]:

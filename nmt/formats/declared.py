@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nmt.system.compression import split_suffix
 from nmt.system.errors import UserError
-from nmt.text.language_codes import Language, of_android
+from nmt.text.language_codes import Language, language_in, named_language, of_android
 from nmt.text.lines import opened
 
 LARGEST_FILE = 1 << 26  # bytes: the tree of a file takes ten times as much memory
@@ -21,8 +21,8 @@ ROOTS = {b"xliff": ".xlf", b"tmx": ".tmx", b"TS": ".ts", b"resources": ".xml"}
 """Those of XML by the root element: for .xml, which any may be called, and for .ts, as TypeScript is called, too"""
 _OTHERS = """
 .gmo .qm .qph .tbx .resx .resw .wxl .strings .stringsdict .xcstrings .plist
-.properties .ftl .dtd .arb .json .jsonl .yaml .yml .toml .ini .csv .sgm .sgml
-.html .htm .xhtml .svg .md .markdown .rst .adoc .tex .srt .sbv .vtt .ass .ttml
+.properties .ftl .dtd .arb .json .jsonl .yaml .yml .toml .ini .csv
+.html .htm .xhtml .sgm .sgml .svg .md .markdown .rst .adoc .tex .srt .sbv .vtt .ass .ttml
 .js .jsx .tsx .php
 .doc .xls .ppt .docx .xlsx .pptx .odt .ods .odp .epub .idml .rtf .pdf
 """
@@ -30,7 +30,7 @@ OTHERS = frozenset(_OTHERS.split())
 """Endings of other files that would not come back whole if they were translated as lines"""
 CONTENT = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:\xde\x12\x04\x95|\x95\x04\x12\xde|PK\x03\x04|\xd0\xcf\x11\xe0|%PDF-|{\\rtf|WEBVTT"
-    rb"|\s*<(?:\?xml\s|!DOCTYPE\s|(?:html|xliff|tmx|TS|resources|(?:src|ref|tst)set)[\s>])"
+    rb"|\s*<(?:\?xml\s|!DOCTYPE\s|(?:html|xliff|tmx|TS|resources|srcset|refset|tstset)[\s>])"
     rb"|(?:\s*#[^\n]*\n)*\s*msg(?:id|ctxt) \")"
 )
 """How files begin that are more than lines, whatever their names: MO, office documents, PDF, RTF, WebVTT, XML, PO"""
@@ -159,7 +159,7 @@ def _elements_with_languages(content: bytes, kind: str) -> list[dict[bytes, byte
 
 def declared_languages(path: Path, content: bytes) -> tuple[list[str], list[str]]:
     """Return the codes, as in BCP 47, of the languages of sources and of translations that a file declares, as often as
-    it does; of a TMX that names no source language, all are sources."""
+    it does; of a TMX that names no source language of its units, all are sources."""
     kind = kind_of(path)
     found: tuple[list[str], list[str]] = ([], [])
     if kind != ".tmx":
@@ -173,7 +173,20 @@ def declared_languages(path: Path, content: bytes) -> tuple[list[str], list[str]
         language = Language.of(code.decode())
         is_source = not source.is_known or source.is_like(language)
         found[0 if is_source else -1].append(language.tag)
+    if not found[0]:  # the header names a language that no unit has
+        return found[1], []
     return found
+
+
+def language_by_place(path: Path) -> str:
+    """Return the code of the language that a file's name says, as those of x.de, de.po, app.de.po and german.txt do, or
+    its folder, as gettext's LANGUAGE/LC_MESSAGES does; else nothing."""
+    plain = Path(split_suffix(path.name)[0])
+    code = named_language(plain.suffix[1:]) or language_in(plain.stem.rpartition(".")[2])
+    folder = Language.of(path.parent.parent.name)
+    if not code and path.parent.name == "LC_MESSAGES" and folder.is_known:
+        return folder.tag
+    return code
 
 
 def other_language(path: Path, content: bytes, kind: str, languages: Sequence[str]) -> tuple[int, str] | None:

@@ -14,7 +14,7 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -122,21 +122,30 @@ class Member:
             return io.BufferedReader(cast(io.RawIOBase, archive.open(self.name)))
 
 
-def members(archive: Path, endings: Sequence[str]) -> tuple[Member, ...]:
+def names_in(archive: Path) -> list[str]:
+    """Return the names of the files in a zip archive, without those that programs of macOS add."""
+    with _opened(archive) as opened:
+        return [name for name in opened.namelist() if not name.startswith("__MACOSX/")]
+
+
+def members(archive: Path, endings: Sequence[str], is_same: Callable[[str, str], bool]) -> tuple[Member, ...]:
     """Return the file for each ending, such as Europarl.de-en.de for de, in a zip archive of parallel text.
 
-    Raise UserError if the archive is damaged, or does not have exactly one file for each ending.
+    If no name has the ending itself, one that `is_same` counts. Raise UserError if the archive is damaged, or does not
+    have exactly one file for each ending.
     """
-    with _opened(archive) as opened:  # programs of macOS add a second file of the same ending to __MACOSX/
-        names = [name for name in opened.namelist() if not name.startswith("__MACOSX/")]
+    names = names_in(archive)
     found = []
     for ending in endings:
         of_ending = [name for name in names if name.endswith(f".{ending}")]
+        if not of_ending:
+            of_ending = [name for name in names if is_same(Path(name).suffix[1:], ending)]
         if len(of_ending) != 1:
             listed = ", ".join((of_ending or names)[:LISTED]) or "it is empty"
             problem = f"{archive}: has {len(of_ending)} files whose names end in .{ending}, not one ({listed})"
             examples = " and ".join(f"text.{each}" for each in endings)
-            raise UserError(problem, f"pack one text file for each language, such as {examples}")
+            hint = f"name a file in it, extracted, or pack one text file for each language, such as {examples}"
+            raise UserError(problem, hint)
         found.append(Member(archive, *of_ending))
     return tuple(found)
 

@@ -17,7 +17,7 @@ SYMBOLS = tomllib.loads(Path(__file__).with_name("m2m_languages.toml").read_text
 UNKNOWN_LANGUAGES = ("source", "target")
 """What a model that does not name its languages has in their place"""
 NAMES = tomllib.loads(Path(__file__).with_name("language_names.toml").read_text(encoding="utf-8"))
-"""Names of languages, in English and their own, and codes that LibreTranslate has for them"""
+"""Names of languages, in English, their own and others, and codes that LibreTranslate has for them"""
 _SHORT_CODES = """
 aar:aa abk:ab afr:af aka:ak alb:sq als:sq amh:am ara:ar arb:ar arg:an arm:hy asm:as ava:av ave:ae ayr:ay aym:ay aze:az
 azj:az bak:ba bam:bm baq:eu bel:be ben:bn bis:bi bod:bo bos:bs bre:br bul:bg bur:my cat:ca ces:cs cha:ch che:ce chi:zh
@@ -45,7 +45,8 @@ WIDER = {"nb": "no", "nn": "no"}
 MODIFIERS = {"latin": "Latn", "cyrillic": "Cyrl", "devanagari": "Deva", "arabic": "Arab"}
 """Scripts by the modifiers of gettext's codes, such as sr@latin"""
 SCRIPTS = MODIFIERS | {"ijekavianlatin": "Latn", "chs": "Hans", "cht": "Hant"}
-"""The same, and further names of scripts in codes, such as zh-CHT"""
+SCRIPTS |= {"simplified": "Hans", "traditional": "Hant"}
+"""The same, and further names of scripts in codes and behind names of languages, such as zh-CHT"""
 REGIONAL_SCRIPTS = {"zh-TW": "Hant", "zh-HK": "Hant", "zh-MO": "Hant", "pa-PK": "Arab", "uz-AF": "Arab"}
 REGIONAL_SCRIPTS |= {"az-IR": "Arab", "kk-CN": "Arab", "mn-CN": "Mong", "sr-ME": "Latn"}
 """Scripts of regions where a language is not written in its usual one"""
@@ -156,6 +157,12 @@ def _agree(code: str, other: str) -> bool:
     return code == other or not code or not other
 
 
+def is_same(code: str, other: str) -> bool:
+    """Return whether two codes, such as pt-BR and pt_br, are of one language."""
+    language = Language.of(code)
+    return language.is_known and language.is_same(Language.of(other))
+
+
 def _known_bases() -> set[str]:
     """Return the bases of all languages that are listed here."""
     codes = [*SHORT_CODES.values(), *SYMBOLS["m2m_100"].split(), *SYMBOLS["nllb"].split()]
@@ -163,16 +170,30 @@ def _known_bases() -> set[str]:
 
 
 _BASES = _known_bases()
-_BY_NAME = {
-    name.lower(): code for names in (NAMES["names"], NAMES["own"]) for code, name in names.items() if code in _BASES
-}
+
+
+def _by_name() -> dict[str, str]:
+    """Return the codes of languages by their names in lower case."""
+    found = dict[str, str]()
+    for section in ("names", "own", "others"):
+        for code, names in NAMES[section].items():
+            if code in _BASES:
+                for name in [names] if isinstance(names, str) else names:
+                    found[name.lower()] = code
+    return found
+
+
+_BY_NAME = _by_name()
 _WRITTEN = {symbol.split("_")[1] for symbol in SYMBOLS["nllb"].split()} | set(SCRIPTS.values())
 _CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_]([A-Za-z]{4}))?(?:[-_][A-Za-z]{2})?")
-_PART = r"[A-Za-z]{2,3}(?:[-_][A-Z][a-z]{3})?(?:[-_][A-Z]{2})?"
-_TWO_CODES = re.compile(rf"(?:(.*)[-_ ])??({_PART})(?:[-_]|2|-to-)({_PART})")
+_OPUS = r"(?i:pt_(?:br|pt)|zh_(?:cn|tw|hk))"  # codes that are often in lower case
+_PART = rf"[A-Za-z]{{2,3}}(?:[-_][A-Z][a-z]{{3}})?(?:[-_](?!{_OPUS})[A-Z]{{2}})?"
+_TWO_CODES = re.compile(rf"(?:(.*)[-_ ])??({_OPUS}|{_PART})(?:[-_]|2|-to-)({_OPUS}|{_PART})")
+LONGEST_CODE = 3  # letters
 MINE = "my"  # in the names of files seldom Burmese: my-en-de
-_WORDS = re.compile(rf"{_PART}(?![A-Za-z])|[A-Za-z]+")
+_WORDS = re.compile(rf"{_PART}(?![A-Za-z])|[^\W\d_]+")
 _IDENTIFIER = re.compile(r"\w+(?:[-.:/]\w+)*")
+_QUALIFIED = re.compile(r"(\w+) ?[(\[]([^()\[\]]+)[)\]]")  # English (US), Source (English) or German [de]
 
 
 def named_language(name: str) -> str:
@@ -189,15 +210,34 @@ def named_language(name: str) -> str:
 
 def language_in(name: str) -> str:
     """Return the code of the only language that a name or one of its parts names, as in `text_de`; else nothing."""
-    whole = named_language(name)
-    if whole or not _IDENTIFIER.fullmatch(name.strip()):
+    text = name.strip()
+    qualified = _QUALIFIED.fullmatch(text)
+    if qualified:
+        return _qualified_language(*qualified.groups())
+    whole = named_language(text)
+    if whole or not _IDENTIFIER.fullmatch(text):
         return whole
     found = set(filter(None, map(named_language, _WORDS.findall(name))))
     return found.pop() if len(found) == 1 else ""
 
 
+def _qualified_language(name: str, qualifier: str) -> str:
+    """Return the code of the language that a name or the text in brackets behind it names; else nothing.
+
+    The qualifier may be a code, a script or the code of a region: any other region is left out.
+    """
+    code = named_language(name)
+    inner = named_language(qualifier)
+    if not code or (inner and Language.of(inner).is_like(Language.of(code))):
+        return inner
+    if qualifier.lower() in SCRIPTS or re.fullmatch("[A-Z]{2}", qualifier):
+        return Language.of(f"{code}-{qualifier}").tag
+    return code
+
+
 def direction_in(name: str) -> tuple[str, str] | None:
-    """Return the codes of two languages in the name of a file of pairs, as in `news.en-de` or `en_de.train`.
+    """Return the codes of two languages in the name of a file of pairs, as in `news.en-de`, `en_de.train` or
+    `English-German`.
 
     Return None if there may be three, as in `en-pt-br`.
     """
@@ -211,7 +251,17 @@ def direction_in(name: str) -> tuple[str, str] | None:
         if source and target and source != target:
             is_clear = len(before) != 2 or before.lower() == MINE or not named_language(before)
             return (source, target) if is_clear else None
-    return None
+    return _direction_by_names(name)
+
+
+def _direction_by_names(name: str) -> tuple[str, str] | None:
+    """Return the codes of the only two languages that words of a name name in full, next to each other."""
+    words = [word for word in re.findall(r"[^\W\d_]+", name) if word.lower() not in ("to", "and")]
+    named = [named_language(word) if len(word) > LONGEST_CODE else "" for word in words]
+    places = [place for place, code in enumerate(named) if code]
+    if len(places) != 2 or places[1] - places[0] != 1 or named[places[0]] == named[places[1]]:
+        return None
+    return named[places[0]], named[places[1]]
 
 
 ANDROID = re.compile(

@@ -12,15 +12,17 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import count, zip_longest
+from pathlib import Path
 from typing import TypeVar
 from zipfile import BadZipFile
 
-from nmt.system.compression import DAMAGED, FORMATS, Member, decompressed, open_input, suffix_of
+from nmt.system.compression import DAMAGED, FORMATS, Member, decompressed, open_input, split_suffix, suffix_of
 from nmt.system.errors import UserError
 
 BLOCK = 1 << 20  # bytes read at a time when counting lines
@@ -28,7 +30,7 @@ LONGEST = 1 << 24  # maximum bytes in a line: a small .gz file can expand to gig
 LONE = re.compile(rb"\r[^\r\n]")  # `\r` amid a line, or at the end of one that has no `\n`
 USUAL = 4096  # bytes a lone `\r`, on average: with fewer bytes, they are line ends; with more, they are strays
 DOCUMENTS = {
-    b"PK\3\4": ("a zip archive, as .docx, .odt and .epub are", "pandoc -t plain"),
+    b"PK\3\4": ("a zip archive, as .docx, .xlsx, .odt and .epub are", "pandoc -t plain"),
     b"%PDF-": ("a PDF", "pdftotext - - <"),
     b"{\\rtf": ("RTF", "pandoc -t plain"),
     b"\xd0\xcf\x11\xe0": ("a document of Office before 2007", "catdoc -d utf-8"),
@@ -70,7 +72,18 @@ def _check_beginning(head: bytes, name: str | os.PathLike[str]) -> None:
     other = _other_than_text(head)
     if other:
         what, command = other
-        raise UserError(f"{name}: is {what}", f"make it text in UTF-8, by: {command} FILE > NEW")
+        hint = f"make it text in UTF-8, by: {command} {_redirected(name)}"
+        if other in DOCUMENTS.values() and os.fspath(name).endswith((".csv", ".tsv")):
+            hint = "open it in the program that wrote it, and save it as .csv in UTF-8"
+        raise UserError(f"{name}: is {what}", hint)
+
+
+def _redirected(name: str | os.PathLike[str]) -> str:
+    """Return arguments of a shell that let a command read a file and write another of the same ending."""
+    path = Path(name)
+    if isinstance(name, Member) or not path.is_file() or split_suffix(name)[1]:
+        return "FILE > NEW"
+    return f"{shlex.quote(str(path))} > {shlex.quote(str(path.with_name(f'utf8-{path.name}')))}"
 
 
 def _other_than_text(head: bytes) -> tuple[str, str] | None:

@@ -89,6 +89,24 @@ def test_nothing_that_a_person_wrote_is_replaced() -> None:
     assert RECIPE.read_text() == before
 
 
+def test_a_recipe_among_files_is_named_even_if_the_files_would_get_its_name() -> None:
+    Path("mine.yaml").write_text("extends: laptop\n")
+    error = refusal("mine.yaml", TABLE)
+    assert error.message == "mine.yaml: is a recipe by its name, among files of pairs"
+
+
+def test_a_recipe_that_is_written_keeps_its_languages() -> None:
+    find(TABLE)
+    find(TABLE, overrides=["data.source=en", "data.target=de-AT"])
+    for given, said in ((["data.source=de", "data.target=en"], "source is de"), (["data.target=fr"], "target is fr")):
+        with pytest.raises(UserError) as caught:
+            find(TABLE, overrides=given)
+        assert caught.value.message == f"{RECIPE}: is written for en-de, but data.{said}"
+    RECIPE.rename("before.yaml")
+    found, _ = find(TABLE, overrides=["data.source=de", "data.target=en"])
+    assert found.recipe.data.train[0].fields == ("2", "1")
+
+
 def test_a_wrong_setting_writes_no_recipe() -> None:
     with pytest.raises(UserError, match="unknown key"):
         find(TABLE, overrides=["training.updats=5"])
@@ -124,7 +142,13 @@ def test_the_folder_of_a_run_keeps_the_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "run"), [("data.en-de.tsv", "data.en-de"), ("data.tsv", "data-model"), ("Sätze für x.tsv", "Satze-fur-x")]
+    ("name", "run"),
+    [
+        ("data.en-de.tsv", "data.en-de"),
+        ("data.tsv", "data-model"),
+        ("Sätze für x.tsv", "Satze-fur-x"),
+        (f"{'x' * 240}.tsv", "x" * 200),
+    ],
 )
 def test_runs_are_called_as_their_files_but_not_as_the_folder_of_prepared_data(name: str, run: str) -> None:
     Path(TABLE).rename(name)
@@ -149,10 +173,12 @@ def test_ranks_wait_for_one_another_as_long_as_a_recipe_says_even_before_they_re
         ("pairs.xlsx", "is neither text of lines nor a file of pairs"),
         ("-", "is no file, but data is read several times"),
         ("/dev/null", "is no file, but data is read several times"),
+        ("rows", "has columns, separated by tabs"),
         ("my", "no such recipe"),
         ("my.yaml", "no such recipe"),
     ],
 )
 def test_a_name_is_called_a_recipe_only_if_it_may_be_one(name: str, problem: str) -> None:
     Path("pairs.xlsx").write_bytes(b"PK\3\4" + bytes(range(256)))
+    Path("rows").write_bytes(Path(TABLE).read_bytes())
     assert refusal(name).message.startswith(f"{name}: {problem}")

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import tarfile
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -83,6 +84,25 @@ def test_names_headers_and_keys_tell_languages_and_columns(name, rows, header, f
     assert dataset.fields == (fields and tuple(map(str, fields)))
     is_english_first = not name.startswith("x.de") and "german" not in header and header[1:2] != ("de",)
     assert made.recipe.data.languages == (("en", "de") if is_english_first else ("de", "en"))
+
+
+def test_of_columns_in_regions_the_wanted_one_is_read_and_others_than_the_wanted_ones_are_not() -> None:
+    rows = [(source, source.upper(), target) for source, target in PAIRS]
+    settings = ["data.source=en-GB", "data.target=de"]
+    made = make_recipe([write("x.csv", rows, ("en-US", "en-GB", "de"))], Path("x.yaml"), settings)
+    assert made.recipe.data.train[0].fields == ("2", "3")
+    write("y.csv", rows, ("Source string", "German", "French"))
+    with pytest.raises(UserError, match=r"y\.csv: has 3 columns of text"):
+        make_recipe(["y.csv"], Path("x.yaml"), ["data.source=en", "data.target=de"])
+    assert make_recipe(["y.csv"], Path("x.yaml"), ["data.source=fr"]).recipe.data.train[0].fields == ("3", "2")
+
+
+def test_the_names_of_columns_count_even_if_there_are_more_columns_than_names() -> None:
+    rows = "".join(f"{source};{target};;\n" for source, target in PAIRS)
+    Path("x.csv").write_text(f"en;de\n{rows}")
+    made = make_recipe(["x.csv"], Path("x.yaml"), ())
+    columns = "x.csv without column 3 (nothing), 4 (nothing)"
+    assert made.said == f"x.csv: 240 pairs, en-de by the names of its columns; {columns}"
 
 
 def test_columns_tell_the_sides_and_the_name_of_the_file_tells_the_direction() -> None:
@@ -180,6 +200,15 @@ def test_the_recipe_has_the_settings_and_a_comment_on_each_choice() -> None:
     assert any(line.endswith("# x.en-de.tsv without column 1 (names or single words: name1, name2)") for line in lines)
 
 
+def test_files_that_are_called_as_what_one_tests_on_are_named_if_they_are_trained_on() -> None:
+    for name in ("all/train.en-de.tsv", "all/Test.en-de.tsv", "all/latest.en-de.tsv"):
+        Path("all").mkdir(exist_ok=True)
+        write(name)
+    made = make_recipe(["all"], Path("x.yaml"), ())
+    assert made.said == "all: 720 pairs, en-de by the file's name; also trains on all/Test.en-de.tsv"
+    assert "# also trains on all/Test.en-de.tsv" in made.text
+
+
 def test_two_files_of_lines_and_several_files_make_one_recipe() -> None:
     for side, language in enumerate(("en", "de")):
         Path(f"x.{language}").write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
@@ -203,12 +232,65 @@ def test_translators_files_declare_their_languages() -> None:
     with pytest.raises(UserError, match="has the target languages de, fr") as caught:
         make_recipe(["po.d"], Path("po.yaml"), ())
     assert caught.value.message.startswith("po.d: ")
-    assert caught.value.hint == "say which one: --set data.target=de"
+    assert caught.value.hint == "say which, such as --set data.target=de"
+
+
+def test_catalogs_that_declare_nothing_are_told_apart_by_their_names_and_by_folders_of_gettext() -> None:
+    pytest.importorskip("translate")
+    for code, pairs in (("de", PAIRS), ("fr", PAIRS[:5])):
+        for path in (f"po/{code}.po", f"locale/{code}/LC_MESSAGES/django.po"):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            catalog(Path(path), "", pairs)
+    for folder in ("po", "locale"):
+        with pytest.raises(UserError, match=f"{folder}: has the target languages de, fr"):
+            make_recipe([folder], Path("r.yaml"), ())
+        made = make_recipe([folder], Path("r.yaml"), ["data.target=de"])
+        assert made.said.startswith(f"{folder}: 240 pairs, en-de ")
+
+
+@pytest.mark.parametrize(
+    ("source", "codes", "hint"),
+    [
+        ("en", ("en-US", "de-AT", "en-GB", "de-DE"), "--set data.source=en --set data.target=de"),
+        ("*all*", ("en-US", "de-AT", "en-GB", "de-DE"), "--set data.source=de --set data.target=en"),
+        ("it", ("en", "de", "en", "de"), ""),  # the header names a language that no unit has
+    ],
+)
+def test_regions_in_a_tmx_are_named_with_the_settings_that_read_all(
+    source: str, codes: Sequence[str], hint: str
+) -> None:
+    pytest.importorskip("translate")
+    units = UNIT.replace('"de"', '"{3}"').replace('"en-US"', '"{2}"')
+    content = "".join(
+        units.format(*pair, *(codes[2:] if number % 2 else codes[:2])) for number, pair in enumerate(PAIRS)
+    )
+    Path("x.tmx").write_text(TMX.replace('"en"', f'"{source}"').format(content))
+    settings = [each for each in hint.split() if each != "--set"]
+    if hint:
+        with pytest.raises(UserError, match=r"x\.tmx: has the source languages .* and the target languages ") as caught:
+            make_recipe(["x.tmx"], Path("r.yaml"), ())
+        assert caught.value.hint == f"say which, such as {hint}"
+    made = make_recipe(["x.tmx"], Path("r.yaml"), settings)
+    assert made.said.startswith("x.tmx: 240 pairs, ")
 
 
 XLIFF = """<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file original="a" datatype="plaintext"
 source-language="en" target-language="de"><body>{}</body></file></xliff>"""
 QT = '<!DOCTYPE TS><TS version="2.1" language="de"><context><name>A</name>{}</context></TS>'
+
+
+def test_names_in_an_archive_tell_its_languages_and_may_write_their_codes_otherwise() -> None:
+    for name, members in (
+        ("books.zip", ("B.fr-en.en", "B.fr-en.fr", "README")),
+        ("en-pt_BR.txt.zip", ("a.en", "a.pt_br")),
+    ):
+        with zipfile.ZipFile(name, "w") as archive:
+            for member in members:
+                archive.writestr(member, "".join(f"{member} {number}\n" for number in range(240)))
+    made = make_recipe(["books.zip"], Path("r.yaml"), ())
+    assert made.said == "books.zip: 240 pairs, fr-en by the names in it"
+    made = make_recipe(["en-pt_BR.txt.zip"], Path("r.yaml"), ())
+    assert made.said == "en-pt_BR.txt.zip: 240 pairs, en-pt-BR by the file's name"
 
 
 def test_archives_parquet_and_single_translators_files_show_their_languages() -> None:
@@ -239,11 +321,11 @@ def test_archives_parquet_and_single_translators_files_show_their_languages() ->
     [
         (
             ["pairs.tsv"],
-            "neither its name nor anything in it says which languages it is in",
+            "neither its name nor anything in it says which languages it is in (I see 0 trees. | Ich sehe 0 Bäume.)",
             "data.source=en --set data.t",
         ),
-        (["few.en-de.tsv"], "12 pairs with 12 different sources are too few to learn from, at least 200", "more files"),
-        (["one.en-de.tsv"], "has no two columns, separated by tabs", "into one row"),
+        (["few.en-de.tsv"], "12 pairs with 12 different sources; at least 200 are needed", "more files"),
+        (["one.en-de.tsv"], "has no two columns, separated by tabs: I see 0 trees.", "into one row, separated by tabs"),
         (
             ["ids.en-de.tsv"],
             "needs two columns of text, and has 1; without text: 1 (numbers: 1, 2)",
@@ -256,7 +338,17 @@ def test_archives_parquet_and_single_translators_files_show_their_languages() ->
         (["deu.txt"], "deu.txt: has columns, separated by tabs", "rename it to deu.tsv"),
         (["x.ndjson"], "x.ndjson: seems to be JSON", "rename it to x.jsonl"),
         (["x.json"], "x.json: is neither text of lines nor a file of pairs", "end the name in .jsonl"),
+        (["x.xlsx.csv"], "x.xlsx.csv: is a zip archive, as .docx, .xlsx, ", "save it as .csv in UTF-8"),
+        (["x.tgz"], "x.tgz: is a tar archive", "extract its files"),
+        (["x.en", "a.de.sgm"], "a.de.sgm: is neither text of lines nor a file of pairs", "save it as .tsv"),
+        (["x.docx.sdlxliff"], "x.docx.sdlxliff: is neither text of lines", "rename it to x.docx.xlf"),
+        (["quoted.tsv"], "quoted.tsv: has its cells in quotation marks", "rename it to quoted.csv"),
         (["x.en", "x.srt"], "x.srt: is neither text of lines nor a file of pairs", "save it as .tsv"),
+        (["anki.txt"], "anki.txt: has columns, separated by tabs", "rename it to anki.tsv"),
+        (["bars.txt"], "bars.txt: has columns, separated by |||", "to a file of the name bars.tsv"),
+        (["x.en-fr.jsonl"], "without text: id (numbers: 0, 1), text (an object)", "as text"),
+        (["none.jsonl"], "none.jsonl: is empty", "hold pairs"),
+        (["few.en-de.tsv", "./few.en-de.tsv"], "./few.en-de.tsv: is named twice", "name it once"),
         (["x.en", "x.yaml"], "x.yaml: is a recipe by its name", "name it alone"),
         (["empty.en-de.tsv"], "empty.en-de.tsv: is empty", "hold pairs"),
         (["pipe.en-de.tsv"], "pipe.en-de.tsv: is no file, but data is read several times", "write it to a file"),
@@ -284,6 +376,20 @@ def test_files_that_do_not_say_enough_are_refused(names: Sequence[str], problem:
     for name in ("x.en", "x.de", "y.en", "y.de", "x.srt", "x.yaml"):
         Path(name).write_text("a\n")
     Path("empty.en-de.tsv").touch()
+    Path("none.jsonl").touch()
+    write("quoted.tsv", [[f'"{text}"' for text in pair] for pair in PAIRS])
+    Path("x.xlsx.csv").write_bytes(b"PK\3\4")
+    with tarfile.open("x.tgz", "w:gz") as archive:
+        archive.add("x.en")
+    for name in ("a.de.sgm", "x.docx.sdlxliff"):
+        Path(name).write_text("<x>\n")
+    Path("anki.txt").write_text("#separator:tab\n" + Path("pairs.tsv").read_text())
+    Path("bars.txt").write_text("".join(" ||| ".join(pair) + "\n" for pair in PAIRS))
+    write(
+        "x.en-fr.jsonl",
+        [(number, dict(zip(("en", "fr"), pair, strict=True))) for number, pair in enumerate(PAIRS)],
+        ("id", "text"),
+    )
     os.mkfifo("pipe.en-de.tsv")
     for name in ("x.json", "x.ndjson"):
         Path(write("x.jsonl", header=("en", "de"))).rename(name)
@@ -450,4 +556,4 @@ def test_text_in_another_encoding_is_refused() -> None:
     Path("x.en-de.tsv").write_bytes("".join(f"{source}\t{target}\n" for source, target in PAIRS).encode("latin-1"))
     with pytest.raises(UserError, match=r"x\.en-de\.tsv: is in another encoding than UTF-8, such as LATIN1") as caught:
         make_recipe(["x.en-de.tsv"], Path("x.yaml"), ())
-    assert caught.value.hint == "make it text in UTF-8, by: iconv -f ENCODING -t UTF-8 FILE > NEW"
+    assert caught.value.hint == "make it text in UTF-8, by: iconv -f ENCODING -t UTF-8 x.en-de.tsv > utf8-x.en-de.tsv"

@@ -116,3 +116,31 @@ def test_a_header_after_blank_rows_is_no_pair_either(tmp_path: Path, ending: str
 def test_quotation_marks_that_stay_open_are_ordinary_characters(tmp_path: Path) -> None:
     rows = [['"I see', '"Ich sehe', "note"], ['trees."', 'Bäume."'], ["He said", '"Ja'], ['"so', "so"], ["a", "b", "c"]]
     assert list(read_table(table(tmp_path, rows), ("1", "2"))) == [tuple(row[:2]) for row in rows]
+
+
+# --- .csv ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sep=;\r\nen;de\r\na;b\r\nc;d\r\n",
+        "\ufeffsep=|\nen|de\na|b\nc|d\n",
+        "en;de\na;b;;\nc;d;;\n",  # empty cells that Excel adds
+        "en;de;note\na;b\nc;d;x, y, z\n",  # and those that it leaves out
+    ],
+)
+def test_a_csv_is_read_as_excel_writes_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text, newline="")
+    assert list(read_table(path, ("1", "2"))) == [("a", "b"), ("c", "d")]
+    line = 4 if "sep" in text else 3
+    assert row_line(path, ("1", "2"), 1) == (line, "")
+
+
+@pytest.mark.parametrize("text", ["a,b\nc, d,e\n", "en,de\nc, d,e\n", "a,b,c\nd,e\n"])
+def test_a_row_of_a_csv_with_other_columns_than_the_first_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(UserError, match=":2: has another number of columns"):
+        list(read_table(path, ("1", "2")))

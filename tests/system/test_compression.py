@@ -11,6 +11,7 @@ from moses_zip import moses_zip
 
 from nmt.system.compression import members
 from nmt.system.errors import UserError
+from nmt.text.language_codes import is_same
 from nmt.text.lines import count_lines, read_lines
 
 
@@ -21,7 +22,7 @@ def test_files_are_found_by_their_endings_wherever_they_are_and_never_extracted(
         archive.writestr("__MACOSX/out/._text.en", b"\0\5\x16\7")  # as the Finder packs
         archive.writestr("/text.de", "eins\nzwei\n")
         archive.writestr("README.md", "none\n")
-    english, german = members(path, ("en", "de"))
+    english, german = members(path, ("en", "de"), is_same)
     assert str(english) == f"{path}/../out/text.en"
     assert [*zip(read_lines(english), read_lines(german), strict=True)] == [("one", "eins"), ("two", "zwei")]
     assert [count_lines(english), count_lines(german)] == [2, 2]
@@ -66,7 +67,7 @@ def test_what_cannot_be_read_is_a_user_error(tmp_path: Path, content: bytes, wor
     path = tmp_path / "a.zip"
     path.write_bytes(content)
     with pytest.raises(UserError) as caught:
-        _ = [count_lines(member) for member in members(path, ("en", "de"))]
+        _ = [count_lines(member) for member in members(path, ("en", "de"), is_same)]
     assert caught.value.message.startswith(f"{path}: ")
     assert words in caught.value.message
 
@@ -76,6 +77,6 @@ def test_a_damaged_text_is_noticed_at_its_end(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.en", "tree\n")
     path.write_bytes(path.read_bytes().replace(b"tree", b"free"))
-    [member] = members(path, ["en"])
+    [member] = members(path, ["en"], is_same)
     with pytest.raises(UserError, match=r"a\.zip/a\.en: cannot be read to its end: Bad CRC-32"):
         list(read_lines(member))

@@ -105,6 +105,15 @@ def test_folders_of_android_name_languages() -> None:
         ("German", "de"),
         ("no-body", "no"),
         ("somebody", ""),
+        ("English (US)", "en-US"),
+        ("German (Germany)", "de"),
+        ("Chinese (Traditional)", "zh-Hant"),
+        ("Source (English)", "en"),
+        ("German [de]", "de"),
+        ("He said (Spanish)", ""),
+        ("Englisch", "en"),
+        ("texte_français", "fr"),
+        ("英文", "en"),
     ],
 )
 def test_names_of_columns_name_a_language_with_its_script(name: str, code: str) -> None:
@@ -126,6 +135,13 @@ def test_names_of_columns_name_a_language_with_its_script(name: str, code: str) 
         ("my-en-de", ("en", "de")),
         ("en-de-fr", None),
         ("en-en", None),
+        ("en-pt_br", ("en", "pt-BR")),
+        ("zh_cn-en", ("zh-CN", "en")),
+        ("X.EN-PT_BR", ("en", "pt-BR")),
+        ("Sentence pairs in English-German - 2024-05-01", ("en", "de")),
+        ("deutsch_englisch_train", ("de", "en")),
+        ("english-german-french", None),
+        ("english-notes-german", None),
     ],
 )
 def test_names_of_files_tell_a_direction_unless_it_is_not_clear(name: str, languages: tuple[str, str] | None) -> None:
