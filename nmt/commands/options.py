@@ -24,8 +24,8 @@ from nmt.commands.command_line import (
     refuse,
     values_without,
 )
+from nmt.decoding import MOST_SAMPLES
 from nmt.metrics.string_metrics import METRICS
-from nmt.search import MOST_SAMPLES
 from nmt.system.parallelism import MOST_THREADS, MOST_WORKERS
 
 WORKERS = click.IntRange(1, MOST_WORKERS)

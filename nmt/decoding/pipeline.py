@@ -18,10 +18,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar
 from weakref import WeakSet, finalize
 
+from nmt.decoding import MOST_SAMPLES
 from nmt.decoding.engine import ReadAhead, Request, SplitLine, Turns, most_positions
 from nmt.decoding.workers import Loaded, MakeEngine, Models
 from nmt.recipe import Decoding
-from nmt.search import MOST_SAMPLES
 from nmt.search.sources import Engine, Hypothesis, Source
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Direction, Tokenizer
