@@ -29,6 +29,7 @@ LIKELY = 0.2  # attention from which tags go around a word if no word stands cle
 GLUE = frozenset("-‐‑'’.,:/@&+·")  # punctuation that makes one word of what stands on both sides of it
 OPENING = "([{«„“‘¿¡–—<&"  # before which a space stays
 STOPS = ".,:"  # which make none of a word and one that begins with a capital: cat.The
+END_OF_TEXT = re.compile(r"\s*[.!?…。！？।]+[\"'”’»)\]」』]*\s*\Z")
 _NO_SPACE = re.compile(r"\S+")
 
 
@@ -307,6 +308,12 @@ class Aligned:
             else:
                 _, j, touches = following
                 place = self.words[j].start
+        end = END_OF_TEXT.search(self.output)
+        end_of_source = END_OF_TEXT.search(self.source, at)
+        if end and end_of_source and place > end.start():  # what stood before a full stop does so in the output
+            touches = False
+            is_left = end.start() > 0
+            place = end.start()
         if place < fixed:
             touches = False
             place = min(fixed, len(self.output))
