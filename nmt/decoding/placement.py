@@ -23,6 +23,7 @@ import torch
 
 from nmt.decoding.forced import TOKENS_AT_ONCE, attention_of, log_probabilities_of
 from nmt.formats.alignment import GLUE, Aligned, Site
+from nmt.formats.letter_case import inside_sentence
 from nmt.formats.terms import (
     PICTOGRAPH,
     Edit,
@@ -276,7 +277,7 @@ class Placer:
     def _insert(self, whole: Source, aligned: Aligned) -> str:
         """Return the output of a source without its text to keep, with this text between the words where it belongs."""
         kept = _kept_in(whole)
-        _, cuts = without(whole.text, kept)
+        rest, cuts = without(whole.text, kept)
         padded = f" {whole.text} "  # padded[i] is the character before offset i
         fixed = self._fixed(whole.prefix)
         removed = 0  # characters before, of the source
@@ -287,14 +288,17 @@ class Placer:
             edits.append(aligned.between(cut.start - removed, phrase.source, bound, fixed))
             removed += cut.end - cut.start
         edits.sort(key=itemgetter(0))
+        output = aligned.output
+        if edits[0][0] == 0 and rest.lstrip()[:1].islower():  # config.ini is missing
+            output = inside_sentence(output, self._target)
         found = ""
         last = 0
         for at, new in edits:
             if found and at == last and not (found[-1].isspace() or new[0].isspace()):
                 new = f" {new}"
-            found += aligned.output[last:at] + new
+            found += output[last:at] + new
             last = at
-        return found + aligned.output[last:]
+        return found + output[last:]
 
 
 def _kept_in(source: Source) -> list[Phrase]:

@@ -58,6 +58,7 @@ _ROMAN = "X{0,3}(?:IX|IV|V?I{2,3})|X{1,3}(?:VI?|I)|X{2,3}"  # numerals that are 
 _AS_THEY_ARE = re.compile(rf"[^\W\d_]\.|(?:{_ROMAN})(?!\w)|{_MIXED.pattern}")
 _KEYS = {**dict.fromkeys("“”„«»", '"'), **dict.fromkeys("‘’‚", "'"), **dict.fromkeys("‑–—", "-"), "…": "."}
 """What texts have in place of signs of typography that no key has"""
+_FIRST_WORD = re.compile(r"[^\W\d_]+")
 _CONSONANTS = re.compile("(?!MRS$)[B-DF-HJ-NP-TV-XZ]{3,}")
 
 
@@ -335,6 +336,17 @@ def as_usual(text: str, vocabulary: Speller, language: str = "", copied: Sequenc
     for change in (without_emphasis, without_title_case, with_capitals):
         text = change(text, vocabulary, language, copied)
     return text
+
+
+def inside_sentence(text: str, vocabulary: Speller) -> str:
+    """Return a text that begins a sentence as it goes on in one: in a small letter, unless its word has a capital."""
+    found = _FIRST_WORD.match(text)
+    if not found or found[0] == "I":
+        return text
+    small = text[0].lower() + found[0][1:]
+    if len(small) != found.end() or _rareness(vocabulary, small) >= _rareness(vocabulary, found[0]):
+        return text
+    return small + text[found.end() :]
 
 
 def pair_as_usual(

@@ -218,6 +218,23 @@ def test_a_source_whose_placeholder_is_garbled_is_searched_again_without_it(
     assert [each.text for _, (each,) in found] == [text] * (not rest)
 
 
+@pytest.mark.parametrize(
+    ("text", "output", "expected"),
+    [
+        ("%s sees dogs.", "The dog.", "%s the dog."),
+        ("%s Sees dogs.", "The dog.", "%s The dog."),
+        ("sees %s.", "The dog.", "The dog %s."),
+    ],
+)
+def test_behind_what_is_copied_a_sentence_goes_on(text: str, output: str, expected: str, tokenizer: Tokenizer) -> None:
+    whole = Source(0, tokenizer.source.encode(text), 30, text=text, phrases=Terms().phrases(text))
+    placer = Placer(tokenizer.source, cast(Vocabulary, tokenizer.target), Decoding(), [model_of(tokenizer)])
+    garbled = [Hypothesis(tokenizer.target.encode("x"), -1.0, True)]
+    _, (bare,) = placer.place([(whole, garbled)], 1)
+    found, _ = placer.place([(bare, [Hypothesis(tokenizer.target.encode(output), -1.0, True)])], 1)
+    assert [each.text for _, (each,) in found] == [expected]
+
+
 def test_any_line_keeps_what_it_has_once_and_its_edges(tokenizer: Tokenizer) -> None:
     seed = random.randrange(1 << 30)
     choose = random.Random(seed)

@@ -9,6 +9,7 @@ import pytest
 from nmt.formats.letter_case import (
     capitals,
     in_capitals,
+    inside_sentence,
     is_in_capitals,
     is_in_title_case,
     title_case,
@@ -62,6 +63,22 @@ class Vocabulary:
 )
 def test_text_without_small_letters_is_in_capitals(text: str, expected: bool) -> None:
     assert is_in_capitals(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The man", "the man"),
+        ("Boston is", "Boston is"),
+        ("NASA", "NASA"),
+        ("I'm here", "I'm here"),
+        ("Zebras", "Zebras"),  # of a word that is not known, nobody can say
+        ("¿Is", "¿Is"),
+        ("", ""),
+    ],
+)
+def test_a_text_goes_on_in_a_sentence_in_a_small_letter_unless_its_word_has_a_capital(text: str, expected: str) -> None:
+    assert inside_sentence(text, Vocabulary()) == expected
 
 
 def test_what_a_format_keeps_does_not_count() -> None:
