@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from nmt.formats.letter_case import has_word_in_capitals, is_in_capitals
 from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
-from nmt.formats.terms import Phrase, Span, offsets_in
+from nmt.formats.terms import SIGNS, Phrase, Span, amounts, offsets_in
 from nmt.recipe import Decoding
 from nmt.search.sources import Source
 from nmt.system.errors import UserError
@@ -42,6 +42,8 @@ class LineSplitter:
         begins with `symbols`, those of its languages.
         """
         self._source = source
+        self.lacking = re.compile(amounts(source.lacking(SIGNS) if decoding.keep else ""))
+        """Pattern for the signs that the vocabulary lacks, for which models invent words"""
         self._lengths = lengths
         self._symbols = list(symbols)
         self._how: str = decoding.split

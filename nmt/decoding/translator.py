@@ -303,12 +303,13 @@ class Translator(Pipeline[Translation]):
         splitter, first = self._splitter_of(request.direction)
         terms = request.terms or self._terms
         segment = request.segment
+        signs = [Span(*found.span()) for found in splitter.lacking.finditer(request.text)]
         if segment is None:
             ends: Sequence[int] = ()
-            phrases = terms.phrases(request.text)
+            phrases = terms.phrases(request.text, signs)
         else:
             ends = segment.ends
-            phrases = terms.phrases(request.text, segment.kept, segment.walls, ends)
+            phrases = terms.phrases(request.text, [*segment.kept, *signs], segment.walls, ends)
         has_walls = segment is not None and bool(segment.walls)
         kept = [phrase.span for phrase in phrases if phrase.kept]
         bounds = splitter.ends_around_capitals(request.text, phrases)

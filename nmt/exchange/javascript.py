@@ -22,7 +22,7 @@ from nmt.formats.letter_case import KEPT
 from nmt.formats.numbers import ALONE
 from nmt.formats.sentences import LIST_MARK, SentenceSplitter
 from nmt.formats.tags import TAGS
-from nmt.formats.terms import COPIED
+from nmt.formats.terms import COPIED, SIGNS, amounts
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import TaskName
 from nmt.system.errors import UserError
@@ -117,7 +117,7 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
         values["titles"] = bundle.recipe.data.has_titles
         values["lengths"] = lengths.model_dump() if lengths else None
         values["kept"] = [TAGS.pattern, *KEPT.table()]
-        values["copied"] = COPIED.table()
+        values["copied"] = [*COPIED.table(), amounts(tokenizer.source.lacking(SIGNS))]
         values["list_mark"] = LIST_MARK.pattern
         values["number"] = ALONE.pattern
         values["sentences"] = {each["source"]: SentenceSplitter(each["source"]).table() for each in directions}

@@ -309,8 +309,7 @@ class Aligned:
                 _, j, touches = following
                 place = self.words[j].start
         end = END_OF_TEXT.search(self.output)
-        end_of_source = END_OF_TEXT.search(self.source, at)
-        if end and end_of_source and place > end.start():  # what stood before a full stop does so in the output
+        if end and place > end.start() and not END_OF_TEXT.search(self.source[:at]):  # it stood behind no full stop
             touches = False
             is_left = end.start() > 0
             place = end.start()

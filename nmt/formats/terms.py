@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise, product
+from itertools import chain, groupby, pairwise, product
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -124,12 +124,20 @@ _STYLES = re.compile(r"%[A-Z]\d{0,2}|\$(?:\d\d?|[a-z](?![a-z]))")
 """Pattern for the codes and variables of a text that has such a code; elsewhere, $5 is a price"""
 _NUMBERED = re.compile(r"\$[1-9](?!\d|[.,]\d)")
 """Pattern for the variables of a text that has $1"""
+_SIGN_RANGES = (
+    *(range(0xA2, 0xA6), range(0xB0, 0xB4), range(0xBC, 0xBF), range(0x2032, 0x2034), range(0x2070, 0x209D)),
+    *(range(0x20A0, 0x20C1), range(0x2150, 0x2160), range(0x2200, 0x2300)),
+)
+SIGNS = "§¬¶·¹×÷‰⁄℃℉№" + "".join(map(chr, chain.from_iterable(_SIGN_RANGES)))
+"""Signs of currencies, units and formulas, which are the same in every language"""
 _MAY_HAVE = (  # any of them: most lines have nothing of this kind; each branch begins with a sign, so that sre is fast
     re.compile(
         r"%|\{|\$|@|\u20e3|<[/?\d]|:\S|w(?=[wW]{2}\.)|W(?=[wW]{2}\.)|\.(?=com|org|net|edu|gov|co\.|ac\.|\d+\.\d)|0(?=x)|-(?=[\dA-Fa-f]{4}-)|\[\[|__"
     ),
     re.compile(_PICTOGRAPH),
 )
+NOTHING = r"(?!)"
+"""Pattern that matches nowhere"""
 _LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them and be copied as one: %d/%d
 _OPENING = re.compile(r"\A[\"'“„«»‘‚‹›(\[]")
 _CLOSING = re.compile(r"[.,!?…]?[\"'“”«»‘’‹›)\]]\Z")
@@ -173,6 +181,13 @@ class Phrase:
     def span(self) -> Span:
         """The occurrence in the source."""
         return Span(self.start, self.end)
+
+
+def amounts(signs: str) -> str:
+    """Return the pattern for some of SIGNS with the numbers, units and letters that they touch: £20, 30°C, m²."""
+    if not signs:
+        return NOTHING
+    return rf"(?:(?<![\d.,])\d[\d.,]*|[A-Za-z]{{1,3}}(?=[¹²³⁰-ₜ]))?[{signs}](?:[CFK](?!\w)|\d(?:[\d.,]*\d)?)?"
 
 
 def beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:

@@ -263,6 +263,11 @@ class Vocabulary(TargetVocabulary):
         """Count characters without an entry, which are encoded as bytes or, in Marian vocabularies, lost."""
         return sum(index in self._unknown for index in ids)
 
+    def lacking(self, characters: str) -> str:
+        """Return the characters without an entry."""
+        ids = self.encode_all(list(characters))
+        return "".join(each for each, own in zip(characters, ids, strict=True) if self.count_unknown(own))
+
     def starts(self) -> list[bool]:
         """Return whether each subword, by id, begins a word."""
         return [symbol.startswith(SPACE_MARK) for symbol in self._symbols]

@@ -128,7 +128,21 @@ def test_page_translates_what_nmt_does(keep, tmp_path):
     decoding = Decoding(max_extra=9, beam=1, keep=keep)
     bundle = bundle_of(tmp_path / "bundle", decoding=decoding)
     lines = ["1st", "MP3", "<br>", "F5", "config.ini", "[b]", "2024", "%s", "@count", "5 km", "3 x 4", "12:30 h", "C++"]
-    lines += ["THE TREE! %s. 12", "--all", "&amp;", "!link", ":name", "{1>", "$5", "½", "(1) 2", "٣٤", "１２"]
+    lines += [
+        "THE TREE! %s. 12",
+        "--all",
+        "&amp;",
+        "!link",
+        ":name",
+        "{1>",
+        "$5",
+        "½",
+        "(1) 2",
+        "٣٤",
+        "１２",
+        "30°",
+        "€5 the",
+    ]
     parts, *_ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
     found = [[part["ids"] for part in of_line] for of_line in parts["parts"]]
     assert found == [[ids for ids, _ in result.pairs] for result in nmt.load(bundle.path).stream(lines)]

@@ -92,10 +92,10 @@ def test_text_that_was_left_out_goes_between_the_words_of_its_neighbours(
         ("We see in.", 9, "Wir sehen.", "Wir sehen X."),
         ("We see in!", 9, "Wir sehen ihn.”", "Wir sehen ihn X.”"),
         ("We see. in", 7, "Wir sehen.", "Wir sehen. X"),
-        ("We see in", 9, "Wir sehen.", "Wir sehen. X"),
+        ("We see in", 9, "Wir sehen.", "Wir sehen X."),
     ],
 )
-def test_what_stood_before_a_full_stop_goes_before_it(source: str, at: int, output: str, found: str) -> None:
+def test_only_what_stood_behind_a_full_stop_goes_behind_one(source: str, at: int, output: str, found: str) -> None:
     weights = {(".", word): 0.9 for word in ("see", "in")}
     place, text = aligned(source, output, weights).between(at, "X", (False, False), fixed=0)
     assert output[:place] + text + output[place:] == found
