@@ -24,6 +24,7 @@ import sacrebleu
 
 import nmt
 from nmt.decoding.engine import Request
+from nmt.decoding.translator import Translation, Translator
 from nmt.formats.terms import Term, Terms, missing
 
 WORD = re.compile(r"[^\W\d_]+")
@@ -72,7 +73,7 @@ def table(folder: Path) -> tuple[list[Term], set[str]]:
     return [Term(one, other) for one, other in companions.items()], set(wrong)
 
 
-def unseen(model: nmt.decoding.translator.Translator, folder: Path) -> None:
+def unseen(model: Translator, folder: Path) -> None:
     """Print the second table."""
     terms = Terms(Term(source, target) for source, _, target in UNSEEN)
     pairs = zip(*(read(folder / f"test_2016_flickr.{side}.gz") for side in ("en", "de")), strict=True)
@@ -91,7 +92,7 @@ def unseen(model: nmt.decoding.translator.Translator, folder: Path) -> None:
     print(f"{after:.2f} with the usual words put back; {equal / len(sources):.1%} of the lines are equal")
 
 
-def keeping(model: nmt.decoding.translator.Translator, folder: Path) -> None:
+def keeping(model: Translator, folder: Path) -> None:
     """Print what becomes of text to keep at random places of 500 lines, and of the rest of these."""
     sources, references = (read(folder / f"test_2016_flickr.{side}.gz")[:500] for side in ("en", "de"))
     draw, given, lines = random.Random(1), [], []
@@ -119,6 +120,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     model = nmt.load(given.model, threads=given.threads, beam=given.beam)
+    assert isinstance(model, Translator)
     terms, wrong = table(given.folder)
     found = Terms(terms)
     pairs = [
@@ -131,7 +133,7 @@ def main() -> None:
     sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
     right = [all(phrase.source.lower() not in wrong for phrase in found.phrases(source)) for source in sources]
 
-    def run(with_terms: bool) -> tuple[list[nmt.decoding.translator.Translation], float]:
+    def run(with_terms: bool) -> tuple[list[Translation], float]:
         began = time.process_time()
         results = list(model.stream([Request(source, terms=found if with_terms else None) for source in sources]))
         return results, time.process_time() - began
