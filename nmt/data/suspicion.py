@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from nmt.data.pairs import Pair
 
-UNTRANSLATED = "look untranslated"
-OTHER_NUMBERS = "have other numbers on each side"
+UNTRANSLATED = "seemingly untranslated"
+OTHER_NUMBERS = "with other numbers on each side"
 LETTERS = 20  # of equal sides from which on they are hardly a name
 SPOKEN = 24  # the highest number of a time of day; smaller ones are often words
 NUMBER = re.compile(r"\d{1,100}")  # longer ones in pieces: Python converts none of thousands of digits
