@@ -38,6 +38,7 @@ NAMES = {
     "underscores inside": rf"(?<!{IDENTIFIER})(?!{_OF_ALL_GENDERS})"
     rf"_{{0,3}}{_UNMARKED}++(?:_{{1,3}}{_UNMARKED}++)+_{{0,3}}(?!{IDENTIFIER})(?:\(\))?",
     "function": rf"(?<!{IDENTIFIER}|[.:>]){_FIRST}{IDENTIFIER}*+(?:(?:\.|::|->){_FIRST}{IDENTIFIER}*+)*+\(\)",
+    "language": rf"(?<!{IDENTIFIER})(?:C\+\+|[CF]\#)(?!{IDENTIFIER})",
     "optparse": rf"(?<!{IDENTIFIER}|%)%prog(?!{IDENTIFIER})",
     "variable": rf"(?<!{IDENTIFIER}|\$)\$[A-Z][A-Z\d]*(?!{IDENTIFIER})",
     "keys": rf"(?<!{IDENTIFIER})(?:{_MODIFIER})(?:[+\-](?:{_MODIFIER}))*"
@@ -48,7 +49,7 @@ NAMES = {
 }
 """Patterns by what they find: --all, config.ini, /etc/x, .bashrc, MAX_SIZE, main(), $HOME, Ctrl+Q, :count and !link"""
 MAY_HAVE_NAMES = re.compile(
-    rf"-(?<!{IDENTIFIER}-)|-(?=[^\w\s]|[A-Z\d])|\+|\.[A-Za-z7]|/|_|\(\)|%p|\$|:[a-z]|![a-z]|F(?<!{IDENTIFIER}F)\d"
+    rf"-(?<!{IDENTIFIER}-)|-(?=[^\w\s]|[A-Z\d])|\+|\.[A-Za-z7]|/|_|\(\)|%p|\$|:[a-z]|![a-z]|[CF](?=\#)|F(?<!{IDENTIFIER}F)\d"
 )
 """Pattern for what any text with a name has, and most lines lack; a search is fast if each branch begins with a letter
 or sign, not with a class"""

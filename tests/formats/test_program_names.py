@@ -29,6 +29,7 @@ from nmt.formats.terms import COPIED
         ("Ctrl-Alt-Del, Alt-Tab, Shift+Foo, Ctrl-PgUp", ["Ctrl-Alt-Del", "Alt-Tab", "Shift+Foo", "Ctrl-PgUp"]),
         ("libm.so is, fcgi.so (a_b.so here)", ["libm.so", "fcgi.so", "a_b.so"]),
         ("!name and !link", ["!name", "!link"]),
+        ("In C++, C# and F#: C+, VC++, A#, C", ["C++", "C#", "F#"]),
         ("and/or, e.g. this, i.e. a well-known -- dash - x, TCP/IP, 24/7, cat.The, 3.5", []),
         ("-I am here.", []),
         ("“Well?” -A dog. -Y yo. -I'm fine", []),
