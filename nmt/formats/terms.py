@@ -87,7 +87,8 @@ FORMATS = {
     r"\+(?=(?:[ .\-/()]{0,2}\d){7})\d{1,3}(?:[ .\-/]?(?:\(\d{1,5}\)|\d{1,12})){1,6}"
     r"|\(\d{2,5}\)[ \-]?(?:\d{2,5}(?:[ \-]\d{2,5}){1,4}|\d{5,10})|\d{3}-\d{3}-\d{4}|97[89](?:[ \-]\d{1,7}){3}[ \-]\d"
     rf"){_NO_NUMBER_BEHIND}",
-    "hashtag": rf"(?<!{IDENTIFIER}|[#&/])#(?:[^\W\d](?<![{UNCASED_RANGES}]){IDENTIFIER}{{1,60}}|{_HEX}{{6}})(?!{IDENTIFIER}|#)",
+    "hashtag": rf"(?<!{IDENTIFIER}|[#&/])#(?:[^\W\d](?<![{UNCASED_RANGES}]){IDENTIFIER}{{1,60}}|{_HEX}{{6}})"
+    rf"(?!{IDENTIFIER}|#)",
     "mustache": r"\$?\{{2,3}[^{}\n]{0,200}\}{2,3}|\{%[^{}\n]{0,200}%\}",  # also of Vue, i18next, Jinja
     "ICU": rf"\{{\s?[\w.]{{1,60}}\s?,\s?(?:plural|select(?:ordinal)?|choice|number|date|time)\b{_NESTED}{{0,400}}+\}}",
     "Ruby, JavaScript": r"[$#%]\{[^{}\n]{1,200}\}",
@@ -137,7 +138,9 @@ SIGNS = "§¬¶·¹×÷‰⁄℃℉№" + "".join(map(chr, chain.from_iterable(_
 """Signs of currencies, units and formulas, which are the same in every language"""
 _MAY_HAVE = (  # any of them: most lines have nothing of this kind; each branch begins with a sign, so that sre is fast
     re.compile(
-        r"%|\{|\$|@|\u20e3|<[/?\d]|:\S|w(?=[wW]{2}\.)|W(?=[wW]{2}\.)|\.(?=com|org|net|edu|gov|co\.|ac\.|\d+\.\d)|0(?=x)|-(?=[\dA-Fa-f]{3,4}-)|\+(?=\d)|\((?=\d\d)|9(?=7[89][ -])|#(?=\w)|\[\[|__"
+        r"%|\{|\$|@|\u20e3|<[/?\d]|:\S|w(?=[wW]{2}\.)|W(?=[wW]{2}\.)|\[\[|__"
+        r"|\.(?=com|org|net|edu|gov|co\.|ac\.|\d+\.\d)|0(?=x)|-(?=[\dA-Fa-f]{3,4}-)"
+        r"|\+(?=\d)|\((?=\d\d)|9(?=7[89][ -])|#(?=\w)"
     ),
     re.compile(_PICTOGRAPH),
 )

@@ -27,7 +27,8 @@ def test_files_of_pairs_are_looked_at_without_a_training(nmt: Callable) -> None:
     for line in (
         "pairs.en-de.tsv: 405 pairs, en-de by the file's name",
         "recipe: pairs.en-de.yaml is written, for 30 minutes of training",
-        "1 seemingly untranslated: pairs.en-de.tsv:402: This line was not translated. ||| This line was not translated.",
+        "1 seemingly untranslated: pairs.en-de.tsv:402: "
+        "This line was not translated. ||| This line was not translated.",
         "1 with other numbers on each side: pairs.en-de.tsv:403: We met in 1999. ||| Wir trafen uns <b>2005</b>.",
         "page: data/pairs.en-de/data.html",
     ):
