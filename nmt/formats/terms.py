@@ -66,7 +66,7 @@ _HEX = r"[\dA-Fa-f]"
 _NO_NUMBER_BEFORE = rf"(?<!{IDENTIFIER}|[.,\-])"
 _NO_NUMBER_BEHIND = rf"(?!{IDENTIFIER}|-|[.,]\d)"
 _THOUSANDS = r"\d{1,3}(?:\.\d{3})+(?!\d|\.\d)"  # 1.000.000
-_DATE = r"(?:0?[1-9]|[12]\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:(?:19|20)\d\d|\d\d)(?!\d|\.\d)"  # 30.11.2026
+_DATE = r"(?:0?[1-9]|[12]\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:19|20)\d\d(?!\d|\.\d)"  # 30.11.2026
 _PICTOGRAPH = r"[\u00a9\u00ae\u2022\u2122\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"  # © → ✓ 😀
 
 FORMATS = {
@@ -192,10 +192,11 @@ class Phrase:
 
 
 def amounts(signs: str) -> str:
-    """Return the pattern for some of SIGNS with the numbers, units and letters that they touch: £20, 30°C, m²."""
+    """Return the pattern for some of SIGNS with the numbers, units and letters beside them: £20, 5 €, 30 °C, m²."""
     if not signs:
         return NOTHING
-    return rf"(?:(?<![\d.,])\d[\d.,]*|[A-Za-z]{{1,3}}(?=[¹²³⁰-ₜ]))?[{signs}](?:[CFK](?!\w)|\d(?:[\d.,]*\d)?)?"
+    before = r"(?<![\d.,])\d[\d.,]*[ \u00a0]?|[A-Za-z]{1,3}(?=[¹²³⁰-ₜ])"
+    return rf"(?:{before})?[{signs}](?:[CFK](?!\w)|[ \u00a0]?\d(?:[\d.,]*\d)?)?"
 
 
 def beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:

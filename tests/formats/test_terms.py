@@ -122,7 +122,7 @@ EXAMPLES = {
     "URL": URLS.split(),
     "URL beside spaces": ["https://ja.example.org/wiki/日本", "https://日本.jp/", "https://例え.jp/パス"],
     "domain": ["example.com", "paste.x-y.net", "amazon.com.br", "easyBus.co.uk", "x.org/a/b?q=1"],
-    "version": ["1.2.3", "v10.0.1", "2.6.32.5", "1.2.3-rc1", "3.0.0beta2", "0.9.13.2"],
+    "version": ["1.2.3", "2.1.25", "v10.0.1", "2.6.32.5", "1.2.3-rc1", "3.0.0beta2", "0.9.13.2"],
     "address of a machine": [
         *("192.168.100.200", "10.0.0.0/8", "127.0.0.1:8080", "00:1A:2b:3C:4d:5E", "0x7fFF"),
         "123e4567-e89b-12d3-a456-426614174000",
@@ -162,7 +162,7 @@ EXAMPLES = {
 PROSE = """100 % sicher|{siehe oben}|10:30|Preis: 5 $|5%ige|20% off|100%|%50 indirim|50%-a|50%'i|US$ 5|$5|a < b > c|a@b
 100 %Cotton|50 %BCotton|%Cotton|{ }|5 %ige Lösung|note: see below|{ a b }|see :)|100%.|3%,
 100 %der Leute|5%off|@ home|a@2x|@Straße|@tommüller|René@home|müé@ab
-tired.so I|1.000.000|30.11.2026|1.8.98|2026-11-30|10.000.000,50|1.2
+tired.so I|1.000.000|30.11.2026|2026-11-30|10.000.000,50|1.2
 (2019) 12 people|+5 and|5-6|#1|# a|(50)|1999-2001|2-3-4|&#39;|a#b
 § 1.2.3-b|e.g. com|ASP.NET|a.commune|x.com.pany|de.org-a"""
 
