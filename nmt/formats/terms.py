@@ -66,7 +66,7 @@ _HEX = r"[\dA-Fa-f]"
 _NO_NUMBER_BEFORE = rf"(?<!{IDENTIFIER}|[.,\-])"
 _NO_NUMBER_BEHIND = rf"(?!{IDENTIFIER}|-|[.,]\d)"
 _THOUSANDS = r"\d{1,3}(?:\.\d{3})+(?!\d|\.\d)"  # 1.000.000
-_DATE = r"(?:0?[1-9]|[12]\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:19|20)\d\d(?!\d|\.\d)"  # 30.11.2026
+_DATE = r"(?:0?[1-9]|[12]\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:1\d|20)\d\d(?!\d|\.\d)"  # 30.11.2026
 _PICTOGRAPH = r"[\u00a9\u00ae\u2022\u2122\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"  # © → ✓ 😀
 
 FORMATS = {
@@ -147,8 +147,9 @@ _MAY_HAVE = (  # any of them: most lines have nothing of this kind; each branch 
 NOTHING = r"(?!)"
 """Pattern that matches nowhere"""
 _LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them and be copied as one: %d/%d
-_OPENING = re.compile(r"\A[\"'“„«»‘‚‹›(\[]")
-_CLOSING = re.compile(r"[.,!?…]?[\"'“”«»‘’‹›)\]]\Z")
+# Without ' and ’, which join words to what is kept: d'%s, %s's
+_OPENING = re.compile(r"\A[\"“„«»‘‚‹›(\[]")
+_CLOSING = re.compile(r"[.,!?…]?[\"“”«»‘‹›)\]]\Z")
 _BY_ORDER = re.compile(  # placeholders that a program fills in by their order: %s, {}
     rf"%{_OPTIONS}{_LENGTH}[diouxXeEfFgGaAcCsSpn@]|\{{(?::[^{{}}]*)?\}}"
 )

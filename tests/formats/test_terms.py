@@ -162,7 +162,7 @@ EXAMPLES = {
 PROSE = """100 % sicher|{siehe oben}|10:30|Preis: 5 $|5%ige|20% off|100%|%50 indirim|50%-a|50%'i|US$ 5|$5|a < b > c|a@b
 100 %Cotton|50 %BCotton|%Cotton|{ }|5 %ige Lösung|note: see below|{ a b }|see :)|100%.|3%,
 100 %der Leute|5%off|@ home|a@2x|@Straße|@tommüller|René@home|müé@ab
-tired.so I|1.000.000|30.11.2026|2026-11-30|10.000.000,50|1.2
+tired.so I|1.000.000|30.11.2026|14.7.1789|2026-11-30|10.000.000,50|1.2
 (2019) 12 people|+5 and|5-6|#1|# a|(50)|1999-2001|2-3-4|&#39;|a#b
 § 1.2.3-b|e.g. com|ASP.NET|a.commune|x.com.pany|de.org-a"""
 
@@ -252,6 +252,9 @@ def test_placeholders_without_numbers_stay_in_their_order(text: str, copies: str
         ('is 😀 "it"', "ist 😀„es“", "ist 😀 „es“"),
         ('"it." 😀 is', "„es.“😀 ist", "„es.“ 😀 ist"),
         ('see 😀 "it"', "siehe „😀“.", "siehe „😀“."),
+        ("the address of %s is", "l'adresse d'%s est", "l'adresse d'%s est"),  # an apostrophe is no quotation mark
+        ("friends of %s here", "l’amico dell’%s qui", "l’amico dell’%s qui"),
+        ("the files of %s are", "%s's files are", "%s's files are"),
     ],
 )
 def test_what_is_kept_is_as_near_to_words_as_in_the_source(source: str, text: str, expected: str) -> None:
