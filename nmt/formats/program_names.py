@@ -19,6 +19,9 @@ _NO_MARK_AT_END = r"(?<![.?\-])"
 _UNMARKED = rf"(?:[^\W_](?<![{UNCASED_RANGES}]))"
 _FIRST = rf"(?:[^\W\d](?<![{UNCASED_RANGES}]))"
 _NO_LIBRARY = r"(?!lib)[^\W\d_]+\.so(?= \w)"  # I am tired.so I sleep
+_ABBREVIATION = r"(?:[^\W\d_]\.)+[ch]\."  # d.h., Dr. h.c.
+_ASIDE = r"--(?:[^-]|-(?!-)){1,200}(?<=\w)--(?![\w-])"  # he --as always-- left
+_HALF_OF_A_WORD = r"(?!Ctrl)[A-Z][a-z]+-[^\w\s]"  # Super-, Mega- und Alt-/Neubauten
 _OF_ALL_GENDERS = rf"[A-ZÄÖÜ][a-zäöüß]+_in(?:nen)?(?!{IDENTIFIER})"  # as German writes it: Lehrer_in
 _DIALOGUE = r"(?:(?<!.)|(?<=[.!?…\"“”«»] ))-[AEIOUYÀÉ],? \w"  # -I am here. -Y yo.
 _EXCLAMATION = rf"![^!]*!(?!{IDENTIFIER})"  # !hola amigo!
@@ -29,9 +32,9 @@ _KEY = (
 )
 
 NAMES = {
-    "option": rf"(?<!{IDENTIFIER}|[\-/.)%])(?<!{IDENTIFIER}[(\"'”’])(?!{_DIALOGUE})"
+    "option": rf"(?<!{IDENTIFIER}|[\-/.)%])(?<!{IDENTIFIER}[(\"'”’])(?!{_DIALOGUE}|{_ASIDE})"
     rf"(?:--(?:[a-z]|[A-Z](?![a-z]))(?:{IDENTIFIER}|-)*{IDENTIFIER}|-[A-Za-z](?!{IDENTIFIER}|-|['’]\w))",
-    "file": rf"{_NOT_BEHIND}(?:~?/)?(?:{_PART}/)*(?!{_NO_LIBRARY})(?:{IDENTIFIER}|\*)"
+    "file": rf"{_NOT_BEHIND}(?!{_ABBREVIATION})(?:~?/)?(?:{_PART}/)*(?!{_NO_LIBRARY})(?:{IDENTIFIER}|\*)"
     rf"(?:{IDENTIFIER}|\.(?!\.)|[*?\-])*(?:{_ENDING})+(?!{IDENTIFIER}|[/\-]|['’]\w\w)",
     "path": rf"{_NOT_BEHIND}(?:~|/{_PART})(?:/{_PART})+/?{_NO_MARK_AT_END}",
     "hidden file": rf"{_NOT_BEHIND}~?/?\.[a-z]{IDENTIFIER}+(?:/{_PART})*{_NO_MARK_AT_END}",
@@ -41,8 +44,8 @@ NAMES = {
     "language": rf"(?<!{IDENTIFIER})(?:C\+\+|[CF]\#)(?!{IDENTIFIER})",
     "optparse": rf"(?<!{IDENTIFIER}|%)%prog(?!{IDENTIFIER})",
     "variable": rf"(?<!{IDENTIFIER}|\$)\$[A-Z][A-Z\d]*(?!{IDENTIFIER})",
-    "keys": rf"(?<!{IDENTIFIER})(?:{_MODIFIER})(?:[+\-](?:{_MODIFIER}))*"
-    rf"(?:[+\-](?:{_KEY})|\+[A-Z][A-Za-z]*)+(?!{IDENTIFIER})",
+    "keys": rf"(?<!{IDENTIFIER})(?!{_HALF_OF_A_WORD})(?:{_MODIFIER})(?:[+\-](?:{_MODIFIER})){{0,4}}"
+    rf"(?:[+\-](?:{_KEY})|\+[A-Z][A-Za-z]*){{1,4}}(?!{IDENTIFIER})",
     "Laravel, Drupal": rf"(?<![^\s(\"'>{UNCASED_RANGES}])(?!{_EXCLAMATION})"
     rf"[:!][a-z][a-z\d_]{{2,60}}(?!{IDENTIFIER}|[:(])",
     "function key": rf"(?<!{IDENTIFIER}|[+\-])F(?:[1-9]|1[0-2])(?!{IDENTIFIER})",

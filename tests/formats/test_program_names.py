@@ -38,13 +38,19 @@ from nmt.formats.terms import COPIED
         ("Ton problème...c'est, un problème.c'est, I am tired.so I sleep", []),
         ("Lehrer_in und Schüler_innen", []),
         ("!hola amigo! !qué!", []),
+        ("Morgen, d.h. heute, v.d.h. Dr. h.c. Maus, 100 a.c. en", []),
+        ("foo.c. In a.h, x", ["foo.c", "a.h"]),
+        ("Super-, Mega- und Alt-/Neubauten", []),
+        ("Alt+, or Ctrl-, here", ["Alt+,", "Ctrl-,"]),
+        ("He --as well-dressed men do-- left --slowly--.", []),
+        ("Use --as or --fit-in and i--j", ["--as", "--fit-in"]),
     ],
 )
 def test_names_of_programs_are_kept_and_words_are_not(text: str, names: list[str]) -> None:
     assert [text[slice(*span)] for span in COPIED.spans(text, linked=False)] == names
 
 
-@pytest.mark.parametrize("part", ["a_", "/a", "a.", "a-", "Ctrl+", "_", "a", "x::", "*.", "~/"])
+@pytest.mark.parametrize("part", ["a_", "/a", "a.", "a-", "Ctrl+", "_", "a", "x::", "*.", "~/", "Super-", " --a"])
 def test_a_long_run_of_what_may_be_a_name_is_read_once(part: str) -> None:
     text = part * 20_000 + " --all"
     assert text[slice(*COPIED.spans(text)[-1])] == "--all"
