@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nmt.metrics.comet import CometModel
 
 FEW_LINES = 20_000  # up to which BLEU's interval takes seconds; with more it is narrow
+LANGUAGES = (".ts", ".arb")  # of Tsonga and Arabic in names of files of lines: endings of formats, too
 RED = "\x1b[31m"
 PLAIN = "\x1b[39m"
 
@@ -120,8 +121,8 @@ def _read(options: ScoreOptions, paths: Sequence[Path | None]) -> dict[str, Line
         if name in found:
             raise click.BadArgumentUsage(f"{name} is given twice")
         found[name] = list(read_input(path, options.console))
-        is_tsonga = path and ending_of(path) == ".ts" and not kind_of(path)
-        if path and is_of_a_format(path) and not is_tsonga:
+        is_language = path and ending_of(path) in LANGUAGES and not kind_of(path)
+        if path and is_of_a_format(path) and not is_language:
             problem = f"{path}: is no file of lines, and its tags or keys would be scored as words"
             raise UserError(problem, "write its texts to a file, one on each line, and name that")
     return found

@@ -71,9 +71,10 @@ def test_only_lines_are_scored(nmt: Callable[..., Any], tmp_path: Path, name: st
     for files in ((path, lines), (lines, path)):
         said = nmt("score", *map(str, files)).err
         assert f"error: {path}: is no file of lines" in said
-    tsonga = tmp_path / "test.ts"
-    tsonga.write_text(lines.read_text())
-    assert "error" not in nmt("score", str(tsonga), str(lines)).err
+    for ending in ("ts", "arb"):  # the codes of Tsonga and Arabic are endings of formats, too
+        path = tmp_path / f"test.{ending}"
+        path.write_text(lines.read_text())
+        assert "error" not in nmt("score", str(path), str(lines)).err
 
 
 def test_means_are_by_words_of_the_source_that_training_has_not_seen(nmt: Callable[..., Any], runs: Path) -> None:
