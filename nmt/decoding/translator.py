@@ -32,7 +32,7 @@ from nmt.formats.letter_case import (
 )
 from nmt.formats.numbers import ALONE, Changes, compare
 from nmt.formats.segments import Segment, read_line, with_spaces_of
-from nmt.formats.sentences import LIST_MARK, TrainedLengths
+from nmt.formats.sentences import LIST_MARK, MARKED, TrainedLengths
 from nmt.formats.terms import MESSAGE, PICTOGRAPH, Phrase, Span, Term, Terms, beyond, find_copies, missing
 from nmt.formats.tokens import SPECIAL_SPACE
 from nmt.recipe import Decoding
@@ -489,7 +489,7 @@ class Translator(Pipeline[Translation]):
         for part, hypothesis in zip(line.parts, line.of_rank(rank), strict=True):
             text = self._own_text(hypothesis)
             mark = LIST_MARK.match(line.request.text, part.start)
-            if mark and text and not part.prefix and not LIST_MARK.match(text):
+            if mark and text and not part.prefix and not MARKED.match(text):
                 text = mark[0] + text
             texts.append(text)
         return texts

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from nmt.checkpoint.reading import Bundle
 from nmt.formats.letter_case import KEPT
 from nmt.formats.numbers import ALONE
-from nmt.formats.sentences import LIST_MARK, SentenceSplitter
+from nmt.formats.sentences import LIST_MARK, MARKED, SentenceSplitter
 from nmt.formats.tags import TAGS
 from nmt.formats.terms import COPIED, SIGNS, amounts
 from nmt.parsing.linearization import TreeVocabulary
@@ -119,6 +119,7 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
         values["kept"] = [TAGS.pattern, *KEPT.table()]
         values["copied"] = [*COPIED.table(), amounts(tokenizer.source.lacking(SIGNS))]
         values["list_mark"] = LIST_MARK.pattern
+        values["marked"] = MARKED.pattern
         values["number"] = ALONE.pattern
         values["sentences"] = {each["source"]: SentenceSplitter(each["source"]).table() for each in directions}
     return values, block

@@ -44,6 +44,8 @@ CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four clos
 """Marks that may stand behind the end of a sentence: closing quotation marks and brackets"""
 LIST_MARK = re.compile(r"(?:[-–—*·>]|#{1,6}) (?=\S)")
 """How an item of a list, a quotation, a heading or somebody's turn in a dialogue begins"""
+MARKED = re.compile(rf"{LIST_MARK.pattern}|[-–—]")
+"""How a translation begins that has such a mark: in Spanish, a dash touches what is said"""
 _BEHIND = tuple(")]}」』】>”’»\"' …")  # no name ends with these: behind them, .The begins a sentence
 _BEFORE_NAME = ("$", ")", "%")  # of a placeholder: %(count)d
 _OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # the last two open quotations in Swedish and in German books

@@ -89,6 +89,11 @@ def test_the_mark_before_an_item_stays(mark: str, tokenizer: Tokenizer) -> None:
     assert translations(tokenizer, [begun])[0].texts[0].startswith("the")
 
 
+def test_a_dash_that_touches_what_is_said_is_the_mark(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Translator, "_own_text", lambda *_: "—Hola")
+    assert translations(tokenizer, ["- the dog"])[0].texts == ["—Hola"]
+
+
 @pytest.mark.parametrize(("beam", "models"), [(1, 1), (2, 2), (9, 1)])
 def test_every_hypothesis_holds_its_phrases(beam: int, models: int, tokenizer: Tokenizer) -> None:
     requests = with_terms([*TEXTS, *KEPT])

@@ -11,6 +11,7 @@ class Translator {
     found.kept = new Kept(values.kept);
     found.copied = new Kept([NOTHING, ...values.copied]);
     found.listMark = expression(`^(?:${values.list_mark})`, "");
+    found.marked = expression(`^(?:${values.marked})`, "");
     found.numberAlone = expression(`^${values.number}$`, "");
     const isShared = source.at === target.at && !source.symbols && !target.symbols;
     found.source = vocabulary(source);
@@ -157,7 +158,7 @@ function dressed(output, {text: source, style, direction}) {
 /** Returns a translation with the mark that its source begins with, unless it has one. */
 function marked({text, words}, source) {
   const mark = translator.listMark.exec(source)?.[0];
-  if (!mark || !text || translator.listMark.test(text)) return {text, words};
+  if (!mark || !text || translator.marked.test(text)) return {text, words};
   return {text: mark + text, words: [mark + words[0], ...words.slice(1)]};
 }
 
