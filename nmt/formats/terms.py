@@ -197,7 +197,8 @@ def amounts(signs: str) -> str:
     if not signs:
         return NOTHING
     before = r"(?<![\d.,])\d[\d.,]*[ \u00a0]?|[A-Za-z]{1,3}(?=[¹²³⁰-ₜ])"
-    return rf"(?:{before})?[{signs}](?:[CFK](?!\w)|[ \u00a0]?\d(?:[\d.,]*\d)?)?"
+    unit, number = r"[CFK](?!\w)", r"\d(?:[\d.,]*\d)?"
+    return rf"(?:{before})[{signs}](?:{unit}|{number})?|[{signs}](?:{unit}|[ \u00a0]?{number})?"
 
 
 def beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:

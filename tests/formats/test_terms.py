@@ -13,6 +13,7 @@ from nmt.formats.terms import (
     Span,
     Term,
     Terms,
+    amounts,
     find_copies,
     in_order,
     missing,
@@ -260,3 +261,9 @@ def test_placeholders_without_numbers_stay_in_their_order(text: str, copies: str
 def test_what_is_kept_is_as_near_to_words_as_in_the_source(source: str, text: str, expected: str) -> None:
     phrases = [Phrase(source[start:end], (), start, kept=True) for start, end in Terms().spans(source, linked=False)]
     assert spaced_like(text, source, phrases) == expected
+
+
+def test_a_sign_belongs_to_one_of_the_numbers_beside_it() -> None:
+    text = "It costs 5 € 3 times, € 20 or £20, 30 °C, 50 m² 3 rooms, 5×3."
+    found = [match[0] for match in re.finditer(amounts("€£°²×"), text)]
+    assert found == ["5 €", "€ 20", "£20", "30 °C", "m²", "5×3"]
