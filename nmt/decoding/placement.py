@@ -45,6 +45,8 @@ from nmt.text.scripts import has_words, joins
 from nmt.text.vocabulary import EOS, SPACE_MARK, Vocabulary
 
 MOST_VARIANTS = 16  # texts to score for one hypothesis
+PAIRS = frozenset(('""', "''", "``", "()", "[]", "{}", "“”", "‘’", "«»", "„“", "””", "»«", "「」", "『』", "（）"))
+"""Quotation marks and brackets that open and close"""
 _SIGN = re.compile(r"[%{$@:<]|ww|^\u2581?w$")  # some subword of any text that FORMATS match
 
 
@@ -252,7 +254,7 @@ class Placer:
 
     def _without_kept(self, source: Source) -> Source | None:
         """Return the source without its text to keep, or None if there is nothing else to translate."""
-        text, cuts = without(source.text, source.phrases)
+        text, cuts = without(source.text, _quoted_in(source))
         if not cuts or not has_words(text):
             return None
         terms = []
@@ -276,7 +278,7 @@ class Placer:
 
     def _insert(self, whole: Source, aligned: Aligned) -> str:
         """Return the output of a source without its text to keep, with this text between the words where it belongs."""
-        kept = _kept_in(whole)
+        kept = _quoted_in(whole)
         rest, cuts = without(whole.text, kept)
         padded = f" {whole.text} "  # padded[i] is the character before offset i
         fixed = self._fixed(whole.prefix)
@@ -289,8 +291,10 @@ class Placer:
             removed += cut.end - cut.start
         edits.sort(key=itemgetter(0))
         output = aligned.output
-        if edits[0][0] == 0 and rest.lstrip()[:1].islower():  # config.ini is missing
-            output = inside_sentence(output, self._target)
+        first, _ = edits[0]
+        begins = not (has_words(rest[: cuts[0].start]) or has_words(output[:first]))
+        if begins and rest[cuts[0].start :].lstrip()[:1].islower():  # config.ini is missing
+            output = output[:first] + inside_sentence(output[first:], self._target)
         found = ""
         last = 0
         for at, new in edits:
@@ -304,6 +308,21 @@ class Placer:
 def _kept_in(source: Source) -> list[Phrase]:
     """Return the text to keep of a source."""
     return [phrase for phrase in source.phrases if phrase.kept]
+
+
+def _quoted_in(source: Source) -> list[Phrase]:
+    """Return the text to keep of a source, with the quotation marks or brackets around it: "config.ini".
+
+    Without it, a model would see an empty pair of them, and lose one.
+    """
+    found = []
+    for phrase in _kept_in(source):
+        around = source.text[max(0, phrase.start - 1) : phrase.start] + source.text[phrase.end : phrase.end + 1]
+        if around in PAIRS:
+            quoted = source.text[phrase.start - 1 : phrase.end + 1]
+            phrase = replace(phrase, source=quoted, start=phrase.start - 1)
+        found.append(phrase)
+    return found
 
 
 def without(text: str, phrases: Sequence[Phrase]) -> tuple[str, list[Span]]:

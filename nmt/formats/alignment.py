@@ -29,7 +29,7 @@ LIKELY = 0.2  # attention from which tags go around a word if no word stands cle
 GLUE = frozenset("-‐‑'’.,:/@&+·")  # punctuation that makes one word of what stands on both sides of it
 OPENING = "([{«„“‘¿¡–—<&"  # before which a space stays
 STOPS = ".,:"  # which make none of a word and one that begins with a capital: cat.The
-END_OF_TEXT = re.compile(r"\s*[.!?…。！？।]+[\"'”’»)\]」』]*\s*\Z")
+END_OF_TEXT = re.compile(r"(?<![\s.!?…。！？।])\s*[.!?…。！？।]++[\"'”’»)\]」』]*+\s*\Z")
 _NO_SPACE = re.compile(r"\S+")
 
 

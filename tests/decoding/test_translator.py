@@ -239,9 +239,14 @@ def test_signs_that_a_vocabulary_lacks_are_copied_with_their_numbers(tokenizer: 
         ("%s sees dogs.", "The dog.", "%s the dog."),
         ("%s Sees dogs.", "The dog.", "%s The dog."),
         ("sees %s.", "The dog.", "The dog %s."),
+        ('sees "%s" and dogs.', "The dog.", 'The "%s" dog.'),
+        ("sees (%s) and dogs.", "The dog.", "The (%s) dog."),
+        ("sees “%s” and dogs.", "The dog.", "The “%s” dog."),
     ],
 )
-def test_behind_what_is_copied_a_sentence_goes_on(text: str, output: str, expected: str, tokenizer: Tokenizer) -> None:
+def test_what_is_copied_is_put_back_with_its_quotation_marks_into_a_sentence(
+    text: str, output: str, expected: str, tokenizer: Tokenizer
+) -> None:
     whole = Source(0, tokenizer.source.encode(text), 30, text=text, phrases=Terms().phrases(text))
     placer = Placer(tokenizer.source, cast(Vocabulary, tokenizer.target), Decoding(), [model_of(tokenizer)])
     garbled = [Hypothesis(tokenizer.target.encode("x"), -1.0, True)]
