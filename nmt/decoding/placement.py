@@ -315,13 +315,14 @@ def _quoted_in(source: Source) -> list[Phrase]:
 
     Without it, a model would see an empty pair of them, and lose one.
     """
+    text = source.text
     found = []
     for phrase in _kept_in(source):
-        around = source.text[max(0, phrase.start - 1) : phrase.start] + source.text[phrase.end : phrase.end + 1]
-        if around in PAIRS:
-            quoted = source.text[phrase.start - 1 : phrase.end + 1]
-            phrase = replace(phrase, source=quoted, start=phrase.start - 1)
-        found.append(phrase)
+        start, end = phrase.span
+        while start and text[start - 1] + text[end : end + 1] in PAIRS:
+            start -= 1
+            end += 1
+        found.append(replace(phrase, source=text[start:end], start=start))
     return found
 
 
