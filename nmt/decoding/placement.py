@@ -316,13 +316,15 @@ def _quoted_in(source: Source) -> list[Phrase]:
     Without it, a model would see an empty pair of them, and lose one.
     """
     text = source.text
-    found = []
+    found = list[Phrase]()
+    last = 0  # offset behind the phrase before
     for phrase in _kept_in(source):
         start, end = phrase.span
-        while start and text[start - 1] + text[end : end + 1] in PAIRS:
+        while start > last and text[start - 1] + text[end : end + 1] in PAIRS:
             start -= 1
             end += 1
         found.append(replace(phrase, source=text[start:end], start=start))
+        last = end
     return found
 
 

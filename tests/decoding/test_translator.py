@@ -242,6 +242,7 @@ def test_signs_that_a_vocabulary_lacks_are_copied_with_their_numbers(tokenizer: 
         ('sees "%s" and dogs.', "The dog.", 'The "%s" dog.'),
         ("sees (%s) and dogs.", "The dog.", "The (%s) dog."),
         ("sees (“%s”) and dogs.", "The dog.", "The (“%s”) dog."),
+        ("'%s'%d' sees dogs.", "The dog.", "'%s'%d' the dog."),
     ],
 )
 def test_what_is_copied_is_put_back_with_its_quotation_marks_into_a_sentence(
