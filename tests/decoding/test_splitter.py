@@ -40,6 +40,9 @@ class Words:
     def pieces(self, ids: list[int]) -> list[str]:
         return [self._words[index] for index in ids]
 
+    def lacking(self, characters: str) -> str:
+        return ""
+
     def language(self, text: str) -> str:
         return text[:7] if text.startswith(">>") else ""
 

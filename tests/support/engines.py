@@ -42,6 +42,9 @@ class Characters:
     def count_unknown(self, ids: Iterable[int]) -> int:
         return sum(chr(index).isupper() for index in ids)
 
+    def lacking(self, characters: str) -> str:
+        return ""
+
 
 class Alphabet:
     """A tokenizer whose subwords are characters."""
