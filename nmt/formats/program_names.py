@@ -50,7 +50,7 @@ NAMES = {
     rf"[:!][a-z][a-z\d_]{{2,60}}(?!{IDENTIFIER}|[:(])",
     "function key": rf"(?<!{IDENTIFIER}|[+\-])F(?:[1-9]|1[0-2])(?!{IDENTIFIER})",
 }
-"""Patterns by what they find: --all, config.ini, /etc/x, .bashrc, MAX_SIZE, main(), $HOME, Ctrl+Q, :count and !link"""
+"""Patterns by what they find: --all, config.ini, /etc/x, .bashrc, MAX_SIZE, main(), $HOME, C++, Ctrl+Q, :count"""
 MAY_HAVE_NAMES = re.compile(
     rf"-(?<!{IDENTIFIER}-)|-(?=[^\w\s]|[A-Z\d])|\+|\.[A-Za-z7]|/|_|\(\)|%p|\$|:[a-z]|![a-z]|[CF](?=\#)|F(?<!{IDENTIFIER}F)\d"
 )

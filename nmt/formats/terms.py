@@ -541,4 +541,4 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 COPIED = Terms()
 """Finds what is kept in every text: URLs, addresses, placeholders and names of programs"""
 PLACEHOLDERS = Terms(names=False)
-"""Finds what breaks programs if a translation lacks it; people may translate names, such as Ctrl+Q"""
+"""Finds the same without names of programs, which people may translate, such as Ctrl+Q"""
