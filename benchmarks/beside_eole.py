@@ -1,7 +1,7 @@
 """BLEU and chrF by processor seconds of training beside eole: the same pairs, each toolkit as its own documents advise.
 
     python benchmarks/beside_eole.py --eole VENV/bin/eole --out OUT [--multi30k FOLDER] [--tatoeba FOLDER]
-        [--budgets 300 900 1800] [--train N] [--dev 1000] [--test N]
+        [--budgets 300 900 1800] [--rates 1 2] [--train N] [--dev 1000] [--test N]
 
 --multi30k: train, val and test_2016_flickr, .en.gz and .de.gz. --tatoeba: train, dev and test.en-fr.tsv.gz. VENV has
 eole 0.6.4 and sentencepiece. --train, --dev and --test take only the first lines. Linux only. A run that was stopped
@@ -16,7 +16,7 @@ its end. Two short runs, and then the run before, tell how many updates fit in; 
 stand in the results.
 
 eole: one run per learning rate, since its recipes decay by the inverse square root, which has no end. It saves often;
-a budget's model is the last one saved within it, and of the two learning rates the one with better dev BLEU.
+a budget's model is the last one saved within it, and of the learning rates the one with the best dev BLEU.
 
 Prints a table, and writes its figures to OUT/beside_eole.json; as benchmarks/beside_eole.json, docs/pictures/draw.py
 draws them.
@@ -426,13 +426,13 @@ def eole_translate(contest: Contest, eole: Path, model: Path, split: str) -> Pat
     return hypothesis
 
 
-def eole_points(contest: Contest, eole: Path, budgets: Sequence[float]) -> list[Figures]:
+def eole_points(contest: Contest, eole: Path, budgets: Sequence[float], rates: Sequence[float]) -> list[Figures]:
     """Train by each learning rate; for each budget, score the model with the best dev BLEU on the test set."""
     theirs = contest.folder / "eole"
     eole_prepare(contest, eole)
     runs = {
         rate: once(theirs / f"rate-{rate:g}.json", lambda: eole_train(contest, eole, rate, budgets))  # noqa: B023
-        for rate in LEARNING_RATES
+        for rate in rates
     }
     points = []
     for budget in budgets:
@@ -492,6 +492,7 @@ def main() -> None:
     for task in (MULTI30K, TATOEBA):
         parser.add_argument(f"--{task.name}", type=Path, metavar="FOLDER")
     parser.add_argument("--budgets", type=float, nargs="+", default=[300, 900, 1800], help="processor seconds")
+    parser.add_argument("--rates", type=float, nargs="+", default=LEARNING_RATES, help="learning rates of eole")
     for split, most in {"train": None, "dev": 1000, "test": None}.items():
         parser.add_argument(f"--{split}", type=int, default=most, metavar="N", help="only the first N pairs")
     given = parser.parse_args()
@@ -503,7 +504,7 @@ def main() -> None:
             continue
         contest = Contest(task, given.out.resolve() / task.name)
         write_texts(task, data, contest.folder / "texts", {split: getattr(given, split) for split in SPLITS})
-        for found in (*nmt_points(contest, budgets), *eole_points(contest, eole, budgets)):
+        for found in (*nmt_points(contest, budgets), *eole_points(contest, eole, budgets, given.rates)):
             points.append({"data": task.label, **found, "processor": processor(), "date": f"{date.today()}"})
     rows = ",\n".join(f"  {json.dumps(point, ensure_ascii=False)}" for point in points)
     write(given.out / "beside_eole.json", f"[\n{rows}\n]\n")
