@@ -24,8 +24,8 @@ import torch
 from nmt.decoding.forced import TOKENS_AT_ONCE, attention_of, log_probabilities_of
 from nmt.formats.alignment import GLUE, Aligned, Site
 from nmt.formats.letter_case import inside_sentence
+from nmt.formats.placeholders import PICTOGRAPH
 from nmt.formats.terms import (
-    PICTOGRAPH,
     Edit,
     Phrase,
     Span,

@@ -13,8 +13,9 @@ from itertools import accumulate, pairwise
 from operator import attrgetter
 
 from nmt.formats.letter_case import has_word_in_capitals, is_in_capitals
+from nmt.formats.names import SIGNS, amounts
 from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
-from nmt.formats.terms import SIGNS, Phrase, Span, amounts, offsets_in
+from nmt.formats.terms import Phrase, Span, offsets_in
 from nmt.recipe import Decoding
 from nmt.search.sources import Source
 from nmt.system.errors import UserError

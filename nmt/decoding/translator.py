@@ -31,9 +31,10 @@ from nmt.formats.letter_case import (
     without_capitals,
 )
 from nmt.formats.numbers import ALONE, Changes, compare
+from nmt.formats.placeholders import MESSAGE, PICTOGRAPH
 from nmt.formats.segments import Segment, read_line, with_spaces_of
 from nmt.formats.sentences import LIST_MARK, MARKED, TrainedLengths
-from nmt.formats.terms import MESSAGE, PICTOGRAPH, Phrase, Span, Term, Terms, beyond, find_copies, missing
+from nmt.formats.terms import Phrase, Span, Term, Terms, beyond, find_copies, missing
 from nmt.formats.tokens import SPECIAL_SPACE
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Hypothesis, Prefix, Source

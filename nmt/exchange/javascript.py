@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from nmt.checkpoint.reading import Bundle
 from nmt.formats.letter_case import KEPT
+from nmt.formats.names import SIGNS, amounts
 from nmt.formats.numbers import ALONE
 from nmt.formats.sentences import LIST_MARK, MARKED, SentenceSplitter
 from nmt.formats.tags import TAGS
-from nmt.formats.terms import COPIED, SIGNS, amounts
+from nmt.formats.terms import COPIED
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import TaskName
 from nmt.system.errors import UserError

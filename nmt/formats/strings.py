@@ -14,10 +14,11 @@ from itertools import groupby, pairwise
 from os.path import commonprefix
 
 from nmt.formats.document import Piece, pieces
+from nmt.formats.placeholders import MESSAGE
 from nmt.formats.segments import Segment
 from nmt.formats.sentences import CLOSING, FULL_STOPS
 from nmt.formats.tags import ESCAPES, TAGS, tokens_of
-from nmt.formats.terms import MESSAGE, PLACEHOLDERS, Span, in_order, offsets_in
+from nmt.formats.terms import PLACEHOLDERS, Span, in_order, offsets_in
 from nmt.formats.tokens import Sign, Token
 from nmt.text.scripts import TOUCHING, is_wide
 

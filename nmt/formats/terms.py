@@ -1,8 +1,8 @@
 """Terminology tables and text to keep: phrases that a translation must contain, given its source.
 
-Text to keep is URLs, addresses, placeholders of message formats, names of programs, and what patterns of the user
-match. A phrase matches only at word boundaries: "Hund" does not match in "Hunde". In scripts without spaces, and for
-kept text that stands inside a word of the source, it matches anywhere.
+Text to keep is placeholders and their like, names, and what patterns of the user match. A phrase matches only at word
+boundaries: "Hund" does not match in "Hunde". In scripts without spaces, and for kept text that stands inside a word of
+the source, it matches anywhere.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, pairwise, product
+from itertools import groupby, pairwise, product
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.formats.program_names import MAY_HAVE_NAMES, NAMES
+from nmt.formats.names import MAY_HAVE_NAMES, NAMES, NOTHING
+from nmt.formats.placeholders import BY_ORDER, FORMATS, MAY_HAVE, NUMBERED, STYLED, STYLES
 from nmt.system.errors import UserError
 from nmt.text.lines import read_lines, stripped
-from nmt.text.scripts import IDENTIFIER, TOUCHING, TOUCHING_RANGES, UNCASED_RANGES, joins
+from nmt.text.scripts import TOUCHING, joins
 
 CASE = "case"  # third column of a case-sensitive term
 
@@ -38,122 +39,10 @@ class Span(NamedTuple):
 Edit = tuple[Span, str]
 """Text for a span of an output; an empty span inserts it"""
 
-# Text of scripts without spaces, and of Korean, may follow a URL directly
-_NO_URL = rf"\s<>\"'{{}}|\\^`()«»“”„‘’…\u3000-\u303f\uff00-\uffef{TOUCHING_RANGES}"  # nor brackets and quotes
-_GROUP = (  # a balanced bracket, or a placeholder
-    rf"\([^{_NO_URL}]*\)|\{{\{{?[^{{}}\s]{{0,60}}\}}\}}?|<(?!(?:a|b|i|u|p|br|em|li|td|div|span|code|strong)>)[a-z][\w-]{{0,40}}>|\[[\w-]{{1,40}}\](?!\()"
-)
-_IN_URL = rf"[^{_NO_URL}]|'(?=\w)|[|^](?=[^{_NO_URL}])|{_GROUP}"
-_END = rf"[^{_NO_URL}.,;:!?*\]]|{_GROUP}"  # no punctuation
-_SCHEME = r"(?i:[a-z][a-z\d+]{1,19}://|www\.|(?:mailto|tel|sms|xmpp|magnet|urn):)"
-_WORD = rf"(?<=[/.=_\-])[{TOUCHING_RANGES}]++"  # of an unspaced script
-_NESTED = r"[^{}]"
-for _ in range(3):
-    _NESTED = rf"(?:[^{{}}]|\{{{_NESTED}{{0,400}}+\}})"
-# Without the space that C allows between sign and letter: 100 % sicher. After a number, % is text too: 50%-a.
-_OPTIONS = r"(?:[#0+']|-(?=[\d*]))*(?:\d{1,3}|\*)?(?:\.(?:\d{1,3}|\*)?)?"
-_LENGTH = r"(?:hh?|ll?|[qjztLw]|I64|I32)?"
-_NO_LETTER = rf"(?![^\W\d_](?<![{UNCASED_RANGES}]))"
-
-_NAME = (  # of a placeholder such as %title; after a letter of printf, only names that are usual: %s stands in "%sread"
-    r"(?:(?!ll?[du]|[zhjtq]+[du])[abe-nqrtvwyz][a-z\d_]{2,60}"
-    r"|(?:code|colou?r|column|command|comment|content|context|count|country|current|date|day|description|dir|directory"
-    r"|domain|object|option|order|owner|page|path|percent|plugin|product|profile|project|server|service|site|size"
-    r"|source|state|status|subject|uid|url|user|username)(?:_[a-z\d_]{1,40})?)"
-)
-_BYTE = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
-_HEX = r"[\dA-Fa-f]"
-_NO_NUMBER_BEFORE = rf"(?<!{IDENTIFIER}|[.,\-])"
-_NO_NUMBER_BEHIND = rf"(?!{IDENTIFIER}|-|[.,]\d)"
-_THOUSANDS = r"\d{1,3}(?:\.\d{3})+(?!\d|\.\d)"  # 1.000.000
-_DATE = r"(?:0?[1-9]|[12]\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:1\d|20)\d\d(?!\d|\.\d)"  # 30.11.2026
-_PICTOGRAPH = r"[\u00a9\u00ae\u2022\u2122\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"  # © → ✓ 😀
-
-FORMATS = {
-    "URL": rf"(?<![A-Za-z\d]){_SCHEME}(?:{_IN_URL})*(?:{_END})",
-    "URL beside spaces": rf"(?<![^\s(<\"']){_SCHEME}(?:{_IN_URL}|{_WORD})*(?:{_END}|{_WORD})",
-    "domain": rf"(?<!{IDENTIFIER}|[.@/\-])(?:[A-Za-z\d][A-Za-z\d\-]{{0,62}}\.){{1,5}}"
-    rf"(?:(?:com|org|net|edu|gov)(?:\.[a-z]{{2}})?|(?:co|ac)\.[a-z]{{2}})(?!{IDENTIFIER}|[-@]|\.[A-Za-z\d])"
-    rf"(?:[/:?#](?:{_IN_URL})*(?:{_END}))?",
-    "address": rf"(?<!{IDENTIFIER}|[.+\-]){IDENTIFIER}(?:{IDENTIFIER}|[.+\-]|'(?={IDENTIFIER})){{0,63}}"
-    rf"@{IDENTIFIER}(?:{IDENTIFIER}|-){{0,62}}(?:\.{IDENTIFIER}(?:{IDENTIFIER}|-){{0,62}}){{1,9}}",
-    "version": rf"{_NO_NUMBER_BEFORE}(?!{_THOUSANDS}|{_DATE})v?\d{{1,5}}(?:\.\d{{1,8}}){{2,5}}"
-    rf"(?:[-~+.]?(?:alpha|beta|rc|pre|dev|post)[.\d]{{0,8}}(?<!\.))?{_NO_NUMBER_BEHIND}",
-    "address of a machine": rf"{_NO_NUMBER_BEFORE}(?:{_BYTE}\.){{3}}{_BYTE}(?:[:/]\d{{1,5}})?{_NO_NUMBER_BEHIND}"
-    rf"|(?<!{IDENTIFIER}|:)(?:{_HEX}{{2}}:){{5}}{_HEX}{{2}}(?!{IDENTIFIER}|:)"
-    rf"|(?<!{IDENTIFIER})0x{_HEX}{{1,16}}(?!{IDENTIFIER})"
-    rf"|(?<!{IDENTIFIER}|-){_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}(?!{IDENTIFIER}|-)",
-    "telephone, ISBN": rf"(?<!\+){_NO_NUMBER_BEFORE}(?:"
-    r"\+(?=(?:[ .\-/()]{0,2}\d){7})\d{1,3}(?:[ .\-/]?(?:\(\d{1,5}\)|\d{1,12})){1,6}"
-    r"|\((?:0\d{1,4}|\d{3})\)[ \-]?(?:\d{2,5}(?:[ \-]\d{2,5}){1,4}|\d{5,10})"
-    r"|\d{3}-\d{3}-\d{4}|97[89](?:[ \-]\d{1,7}){3}[ \-]\d"
-    rf"){_NO_NUMBER_BEHIND}",
-    "hashtag": rf"(?<!{IDENTIFIER}|[#&/])#(?:[^\W\d](?<![{UNCASED_RANGES}]){IDENTIFIER}{{1,60}}|{_HEX}{{6}})"
-    rf"(?!{IDENTIFIER}|#)",
-    "mustache": r"\$?\{{2,3}[^{}\n]{0,200}\}{2,3}|\{%[^{}\n]{0,200}%\}",  # also of Vue, i18next, Jinja
-    "ICU": rf"\{{\s?[\w.]{{1,60}}\s?,\s?(?:plural|select(?:ordinal)?|choice|number|date|time)\b{_NESTED}{{0,400}}+\}}",
-    "Ruby, JavaScript": r"[$#%]\{[^{}\n]{1,200}\}",
-    "Python, C#": r"\{\$?[\w.:\-\[\]]{0,60}(?:,-?\d{1,3})?(?:![rsa])?(?::(?:[^{}\s]|\{[^{}\s]{0,20}\}){0,30})?\}"
-    r"|\{ \w{1,60} \}",
-    "printf, named": rf"%(?:\([\w.\-]{{1,60}}\)|<\w{{1,60}}>|\d{{1,2}}\$){_OPTIONS}{_LENGTH}[A-Za-z@]",
-    "printf": rf"(?<!\d)(?<!(?<![%$])\d\s)%{_OPTIONS}{_LENGTH}(?:[doxXucsSp@]|[ieEfFgGaAnC]{_NO_LETTER})",
-    "percent sign": "%%",
-    "date": rf"(?<![\d%])%(?:[EO_^]|-(?=[dmHIMSjekl]))?[A-Za-z]{_NO_LETTER}",  # strftime
-    "Qt, KDE": r"(?<![\d%])%(?:L\d\d?|[1-9])%?(?![\d%]|[.,]\d)",
-    "Windows, Symfony": rf"(?<!{IDENTIFIER}|%)%[A-Za-z_]{IDENTIFIER}{{0,60}}(?:[.\-]{IDENTIFIER}{{1,60}}){{0,5}}%"
-    rf"(?!{IDENTIFIER}|%)",
-    "Drupal": rf"(?<![.+\-@/%$#])(?<!{IDENTIFIER})@[A-Za-z][A-Za-z\d_]{{1,60}}(?:[/\-][A-Za-z\d_]{{1,60}}){{0,3}}"
-    rf"(?!{IDENTIFIER})",  # also @user, @a/b
-    "Drupal, LibreOffice": rf"(?<!{IDENTIFIER}|%)(?<!(?<![%$])\d\s)%(?:[A-Z][A-Z\d_]{{2,60}}|{_NAME})"
-    rf"(?!{IDENTIFIER}|%)",
-    "Apple": r"%(?:\d{1,2}\$)?#@\w{1,60}@",  # of a .stringsdict; %arg is of a string catalog
-    "Boost": r"%\|[^|%\s]{1,20}\|",
-    "subtitles": r"\{\\[a-z\d][^{}\n]{0,80}\}|(?:\d{1,3}:)?\d\d:\d\d[.,]\d{3} --> (?:\d{1,3}:)?\d\d:\d\d[.,]\d{3}"
-    r"(?: [A-Za-z]\w{0,20}:[\w.,%\-]{0,30}[\w%]){0,9}|<(?:\d{1,3}:)?\d\d:\d\d\.\d{3}>",
-    "variable": rf"(?<!{IDENTIFIER}|\$)\$"
-    rf"(?:[A-Za-z_]{IDENTIFIER}{{0,60}}(?:\([^()\n]{{1,200}}\))?|\(\w{{1,60}}\))",  # $t(key) is of i18next
-    "React": r"</?\d{1,3} ?/?>",
-    "ERB, EJS": r"<%[^<>\n]{1,200}%>",
-    "PHP": r"<\?=[^<>\n]{1,200}\?>",
-    "pictograph": rf"{_PICTOGRAPH}(?:{_PICTOGRAPH}|[\u200d\ufe0e\ufe0f\u20e3\U000e0020-\U000e007f])*+"
-    r"|[\d#*]\ufe0f?\u20e3",
-    "wiki": r"\[\[[^\[\]\n]{1,200}\]\]",
-    "underscores": rf"(?<!{IDENTIFIER})__(?=[^\W_]){IDENTIFIER}{{1,60}}?(?<=[^\W_])__(?!{IDENTIFIER})",
-}
-"""Patterns of what is kept, by where it comes from"""
-PICTOGRAPH = re.compile(FORMATS["pictograph"])
-"""Pattern for what is kept, but does no harm where a translation has it for (c) or ->"""
-MESSAGE = re.compile(r"\{\s?[\w.]{1,60}\s?,\s?(?:plural|select(?:ordinal)?|choice)\b")
-"""Pattern for the beginning of an ICU message with texts inside, which stay in the language of the source"""
-_STYLED = re.compile(r"(?<!\d)(?<!(?<!%)\d\s)%(?:[A-KM-Z]\d\d?(?!\d)|[A-Z](?=[A-Z][a-z]))")
-"""Pattern for a code of a colour or style, such as %C18, or %B before a capital letter"""
-_STYLES = re.compile(r"%[A-Z]\d{0,2}|\$(?:\d\d?|[a-z](?![a-z]))")
-"""Pattern for the codes and variables of a text that has such a code; elsewhere, $5 is a price"""
-_NUMBERED = re.compile(r"\$[1-9](?!\d|[.,]\d)")
-"""Pattern for the variables of a text that has $1"""
-_SIGN_RANGES = (
-    *(range(0xA2, 0xA6), range(0xB0, 0xB4), range(0xBC, 0xBF), range(0x2032, 0x2034), range(0x2070, 0x209D)),
-    *(range(0x20A0, 0x20C1), range(0x2150, 0x2160), range(0x2200, 0x2300)),
-)
-SIGNS = "§¬¶·¹×÷‰⁄℃℉№" + "".join(map(chr, chain.from_iterable(_SIGN_RANGES)))
-"""Signs of currencies, units and formulas, which are the same in every language"""
-_MAY_HAVE = (  # any of them: most lines have nothing of this kind; each branch begins with a sign, so that sre is fast
-    re.compile(
-        r"%|\{|\$|@|\u20e3|<[/?\d]|:\S|w(?=[wW]{2}\.)|W(?=[wW]{2}\.)|\[\[|__"
-        r"|\.(?=com|org|net|edu|gov|co\.|ac\.|\d+\.\d)|0(?=x)|-(?=[\dA-Fa-f]{3,4}-)"
-        r"|\+(?=\d)|\((?=\d\d)|9(?=7[89][ -])|#(?=\w)"
-    ),
-    re.compile(_PICTOGRAPH),
-)
-NOTHING = r"(?!)"
-"""Pattern that matches nowhere"""
 _LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them and be copied as one: %d/%d
 # Without ' and ’, which join words to what is kept: d'%s, %s's
 _OPENING = re.compile(r"\A[\"“„«»‘‚‹›(\[]")
 _CLOSING = re.compile(r"[.,!?…]?[\"“”«»‘‹›)\]]\Z")
-_BY_ORDER = re.compile(  # placeholders that a program fills in by their order: %s, {}
-    rf"%{_OPTIONS}{_LENGTH}[diouxXeEfFgGaAcCsSpn@]|\{{(?::[^{{}}]*)?\}}"
-)
 
 
 class Term(NamedTuple):
@@ -191,15 +80,6 @@ class Phrase:
     def span(self) -> Span:
         """The occurrence in the source."""
         return Span(self.start, self.end)
-
-
-def amounts(signs: str) -> str:
-    """Return the pattern for some of SIGNS with the numbers, units and letters beside them: £20, 5 €, 30 °C, m²."""
-    if not signs:
-        return NOTHING
-    before = r"(?<![\d.,])\d[\d.,]*[ \u00a0]?|[A-Za-z]{1,3}(?=[¹²³⁰-ₜ])"
-    unit, number = r"[CFK](?!\w)", r"\d(?:[\d.,]*\d)?"
-    return rf"(?:{before})[{signs}](?:{unit}|{number})?|[{signs}](?:{unit}|[ \u00a0]?{number})?"
 
 
 def beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:
@@ -319,12 +199,12 @@ class Terms:
     def _patterns_for(self, text: str) -> list[re.Pattern[str]]:
         """Return the patterns that may match in a text."""
         patterns = [*self._own]
-        if self._formats and any(pattern.search(text) for pattern in _MAY_HAVE):
+        if self._formats and any(pattern.search(text) for pattern in MAY_HAVE):
             patterns += self._formats
-            if _STYLED.search(text):
-                patterns.append(_STYLES)
-            if "$1" in _NUMBERED.findall(text):
-                patterns.append(_NUMBERED)
+            if STYLED.search(text):
+                patterns.append(STYLES)
+            if "$1" in NUMBERED.findall(text):
+                patterns.append(NUMBERED)
         if self._names and MAY_HAVE_NAMES.search(text):
             patterns += self._names
         return patterns
@@ -408,7 +288,7 @@ def in_order(text: str, copies: Sequence[str]) -> str:
 
     A program fills them in by their order.
     """
-    by_order = [copy for copy in copies if _BY_ORDER.fullmatch(copy)]
+    by_order = [copy for copy in copies if BY_ORDER.fullmatch(copy)]
     pattern = _any_of(by_order)
     if sorted(pattern.findall(text)) != sorted(by_order):
         return text
@@ -491,7 +371,7 @@ def offsets_in(spans: Iterable[Span]) -> set[int]:
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
     """Return an expression that matches the longest of `texts`; it matches nothing if there are none."""
     longest_first = sorted({*texts}, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+    return re.compile("|".join(map(re.escape, longest_first)) or NOTHING)
 
 
 def capitalised(text: str) -> str:
@@ -539,6 +419,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 COPIED = Terms()
-"""Finds what is kept in every text: URLs, addresses, placeholders and names of programs"""
+"""Finds what is kept in every text: URLs, addresses, placeholders, names"""
 PLACEHOLDERS = Terms(names=False)
-"""Finds the same without names of programs, which people may translate, such as Ctrl+Q"""
+"""Finds the same without names, which people may translate, such as Ctrl+Q"""

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from nmt.formats.names import amounts
+from nmt.formats.placeholders import FORMATS
 from nmt.formats.terms import (
-    FORMATS,
+    PLACEHOLDERS,
     Phrase,
     Span,
     Term,
     Terms,
-    amounts,
     find_copies,
     in_order,
     missing,
@@ -172,19 +173,29 @@ def found(text: str) -> list[str]:
     return [text[slice(*span)] for span in Terms().spans(text)]
 
 
-@pytest.mark.parametrize("name", FORMATS)
+def test_each_format_has_an_example() -> None:
+    assert FORMATS.keys() <= EXAMPLES.keys()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_each_format_is_kept_whole_wherever_it_stands(name: str) -> None:
     for example in EXAMPLES[name]:
         for text in (example, f"Hi {example}, you", f"({example})", f"see: {example}.", f"{example} {example}"):
             assert found(text) == [example] * text.count(example), text
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"URL", "URL beside spaces", "subtitles"}))
+@pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {"URL", "URL beside spaces", "subtitles"}))
 def test_each_format_is_kept_where_it_touches_letters_of_asia(name: str) -> None:
     for example in EXAMPLES[name]:
         for text in (f"打开{example}个", f"ファイル{example}を", f"파일 {example}을", f"ไฟล์{example}นี้"):
             assert found(text) == [example], text
         assert found(f"ל{example} ו") == [example]
+
+
+def test_what_translators_may_change_is_no_placeholder() -> None:
+    text = "x.org 1.2.3 10.0.0.1 #love 555-123-4567 0x7f"
+    assert found(text) == text.split()
+    assert PLACEHOLDERS.spans(text) == []
 
 
 @pytest.mark.parametrize("text", re.split(r"[|\n]", PROSE))

@@ -1,7 +1,12 @@
-"""Names of programs, which stay in every language: options, files, functions, variables, keys."""
+"""Names and numbers that stay in most languages: of options, files, keys, domains, versions, machines, telephones.
+
+A translator may write them otherwise, unlike placeholders: Strg+Q, another telephone number.
+"""
 
 import re
+from itertools import chain
 
+from nmt.formats.placeholders import IN_URL, URL_END
 from nmt.text.scripts import IDENTIFIER, UNCASED_RANGES
 
 _ENDINGS = (
@@ -31,6 +36,13 @@ _KEY = (
     r"|Page(?:Up|Down)|PgUp|PgDn|Up|Down|Left|Right|Print|Pause|Break|Click|Drag|Scroll"
 )
 
+_BYTE = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_HEX = r"[\dA-Fa-f]"
+_NO_NUMBER_BEFORE = rf"(?<!{IDENTIFIER}|[.,\-])"
+_NO_NUMBER_BEHIND = rf"(?!{IDENTIFIER}|-|[.,]\d)"
+_THOUSANDS = r"\d{1,3}(?:\.\d{3})+(?!\d|\.\d)"  # 1.000.000
+_DATE = r"(?:0?[1-9]|[12]\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:1\d|20)\d\d(?!\d|\.\d)"  # 30.11.2026
+
 NAMES = {
     "option": rf"(?<!{IDENTIFIER}|[\-/.)%])(?<!{IDENTIFIER}[(\"'”’])(?!{_DIALOGUE}|{_ASIDE})"
     rf"(?:--(?:[a-z]|[A-Z](?![a-z]))(?:{IDENTIFIER}|-)*{IDENTIFIER}|-[A-Za-z](?!{IDENTIFIER}|-|['’]\w))",
@@ -49,10 +61,45 @@ NAMES = {
     "Laravel, Drupal": rf"(?<![^\s(\"'>{UNCASED_RANGES}])(?!{_EXCLAMATION})"
     rf"[:!][a-z][a-z\d_]{{2,60}}(?!{IDENTIFIER}|[:(])",
     "function key": rf"(?<!{IDENTIFIER}|[+\-])F(?:[1-9]|1[0-2])(?!{IDENTIFIER})",
+    "domain": rf"(?<!{IDENTIFIER}|[.@/\-])(?:[A-Za-z\d][A-Za-z\d\-]{{0,62}}\.){{1,5}}"
+    rf"(?:(?:com|org|net|edu|gov)(?:\.[a-z]{{2}})?|(?:co|ac)\.[a-z]{{2}})(?!{IDENTIFIER}|[-@]|\.[A-Za-z\d])"
+    rf"(?:[/:?#](?:{IN_URL})*(?:{URL_END}))?",
+    "version": rf"{_NO_NUMBER_BEFORE}(?!{_THOUSANDS}|{_DATE})v?\d{{1,5}}(?:\.\d{{1,8}}){{2,5}}"
+    rf"(?:[-~+.]?(?:alpha|beta|rc|pre|dev|post)[.\d]{{0,8}}(?<!\.))?{_NO_NUMBER_BEHIND}",
+    "address of a machine": rf"{_NO_NUMBER_BEFORE}(?:{_BYTE}\.){{3}}{_BYTE}(?:[:/]\d{{1,5}})?{_NO_NUMBER_BEHIND}"
+    rf"|(?<!{IDENTIFIER}|:)(?:{_HEX}{{2}}:){{5}}{_HEX}{{2}}(?!{IDENTIFIER}|:)"
+    rf"|(?<!{IDENTIFIER})0x{_HEX}{{1,16}}(?!{IDENTIFIER})"
+    rf"|(?<!{IDENTIFIER}|-){_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}(?!{IDENTIFIER}|-)",
+    "telephone, ISBN": rf"(?<!\+){_NO_NUMBER_BEFORE}(?:"
+    r"\+(?=(?:[ .\-/()]{0,2}\d){7})\d{1,3}(?:[ .\-/]?(?:\(\d{1,5}\)|\d{1,12})){1,6}"
+    r"|\((?:0\d{1,4}|\d{3})\)[ \-]?(?:\d{2,5}(?:[ \-]\d{2,5}){1,4}|\d{5,10})"
+    r"|\d{3}-\d{3}-\d{4}|97[89](?:[ \-]\d{1,7}){3}[ \-]\d"
+    rf"){_NO_NUMBER_BEHIND}",
+    "hashtag": rf"(?<!{IDENTIFIER}|[#&/])#(?:[^\W\d](?<![{UNCASED_RANGES}]){IDENTIFIER}{{1,60}}|{_HEX}{{6}})"
+    rf"(?!{IDENTIFIER}|#)",
 }
-"""Patterns by what they find: --all, config.ini, /etc/x, .bashrc, MAX_SIZE, main(), $HOME, C++, Ctrl+Q, :count"""
+"""Patterns by what they find: --all, config.ini, /etc/x, .bashrc, MAX_SIZE, main(), $HOME, C++, Ctrl+Q, :count, x.org,
+1.2.3"""
 MAY_HAVE_NAMES = re.compile(
     rf"-(?<!{IDENTIFIER}-)|-(?=[^\w\s]|[A-Z\d])|\+|\.[A-Za-z7]|/|_|\(\)|%p|\$|:[a-z]|![a-z]|[CF](?=\#)|F(?<!{IDENTIFIER}F)\d"
+    r"|\.(?=\d+\.\d)|0(?=x)|-(?=[\da-f]{3,4}-)|\((?=\d\d)|9(?=7[89][ -])|#(?=\w)|:(?=[\dA-F][\dA-Fa-f]:)"
 )
 """Pattern for what any text with a name has, and most lines lack; a search is fast if each branch begins with a letter
 or sign, not with a class"""
+_SIGN_RANGES = (
+    *(range(0xA2, 0xA6), range(0xB0, 0xB4), range(0xBC, 0xBF), range(0x2032, 0x2034), range(0x2070, 0x209D)),
+    *(range(0x20A0, 0x20C1), range(0x2150, 0x2160), range(0x2200, 0x2300)),
+)
+SIGNS = "§¬¶·¹×÷‰⁄℃℉№" + "".join(map(chr, chain.from_iterable(_SIGN_RANGES)))
+"""Signs of currencies, units and formulas, which are the same in every language"""
+NOTHING = r"(?!)"
+"""Pattern that matches nowhere"""
+
+
+def amounts(signs: str) -> str:
+    """Return the pattern for some of SIGNS with the numbers, units and letters beside them: £20, 5 €, 30 °C, m²."""
+    if not signs:
+        return NOTHING
+    before = r"(?<![\d.,])\d[\d.,]*[ \u00a0]?|[A-Za-z]{1,3}(?=[¹²³⁰-ₜ])"
+    unit, number = r"[CFK](?!\w)", r"\d(?:[\d.,]*\d)?"
+    return rf"(?:{before})[{signs}](?:{unit}|{number})?|[{signs}](?:{unit}|[ \u00a0]?{number})?"
