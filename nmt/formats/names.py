@@ -75,14 +75,16 @@ NAMES = {
     r"|\((?:0\d{1,4}|\d{3})\)[ \-]?(?:\d{2,5}(?:[ \-]\d{2,5}){1,4}|\d{5,10})"
     r"|\d{3}-\d{3}-\d{4}|97[89](?:[ \-]\d{1,7}){3}[ \-]\d"
     rf"){_NO_NUMBER_BEHIND}",
+    "emoticon": r"(?<!\S)(?:[:;][\-'^]?[)(DPpOo|/\\*]{1,5}|=[)(DP]|<3|\^\^|[xX]D)(?![^\s.,!?…)])",
     "hashtag": rf"(?<!{IDENTIFIER}|[#&/])#(?:[^\W\d](?<![{UNCASED_RANGES}]){IDENTIFIER}{{1,60}}|{_HEX}{{6}})"
     rf"(?!{IDENTIFIER}|#)",
 }
 """Patterns by what they find: --all, config.ini, /etc/x, .bashrc, MAX_SIZE, main(), $HOME, C++, Ctrl+Q, :count, x.org,
-1.2.3"""
+1.2.3, :-)"""
 MAY_HAVE_NAMES = re.compile(
     rf"-(?<!{IDENTIFIER}-)|-(?=[^\w\s]|[A-Z\d])|\+|\.[A-Za-z7]|/|_|\(\)|%p|\$|:[a-z]|![a-z]|[CF](?=\#)|F(?<!{IDENTIFIER}F)\d"
     r"|\.(?=\d+\.\d)|0(?=x)|-(?=[\da-f]{3,4}-)|\((?=\d\d)|9(?=7[89][ -])|#(?=\w)|:(?=[\dA-F][\dA-Fa-f]:)"
+    r"|:(?=[\-'^)(DPpOo|/\\*])|;(?=[\-'^)(DPpOo])|=(?=[)(DP])|<(?=3)|\^(?=\^)|D(?<=[xX]D)"
 )
 """Pattern for what any text with a name has, and most lines lack; a search is fast if each branch begins with a letter
 or sign, not with a class"""

@@ -42,10 +42,6 @@ FULL_STOPS = "." + "".join(each for each in WIDE if not re.search("QUESTION|EXCL
 """Full stops of all scripts, such as 。 and । and ۔"""
 CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
 """Marks that may stand behind the end of a sentence: closing quotation marks and brackets"""
-LIST_MARK = re.compile(r"(?:[-–—*·>]|#{1,6}) (?=\S)")
-"""How an item of a list, a quotation, a heading or somebody's turn in a dialogue begins"""
-MARKED = re.compile(rf"{LIST_MARK.pattern}|[-–—]")
-"""How a translation begins that has such a mark: in Spanish, a dash touches what is said"""
 _BEHIND = tuple(")]}」』】>”’»\"' …")  # no name ends with these: behind them, .The begins a sentence
 _BEFORE_NAME = ("$", ")", "%")  # of a placeholder: %(count)d
 _OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # the last two open quotations in Swedish and in German books

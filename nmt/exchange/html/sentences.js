@@ -115,10 +115,50 @@ class SentenceSplitter {
 
 const cut = (text, starts) => starts.map((start, index) => text.slice(start, starts[index + 1])).filter(Boolean);
 
+/** Finder of what stands around a sentence: the rules of nmt/formats/frames.py. */
+class Frames {
+  constructor({item, pairs}) {
+    Object.assign(this, {item: expression(item, "y"), pairs});
+  }
+
+  /** Returns the sentence {text, start} that a text has within marks and brackets; all of it if there are none. */
+  inside(text) {
+    let start = 0, end = text.length;
+    while (start < end) {
+      const item = matchAt(this.item, text.slice(0, end), start);
+      if (item) start += item[0].length;
+      else if (this.isClosed(text.slice(start, end))) {
+        start += 1;
+        end -= 1;
+      } else if (/\s/.test(text[start])) start += 1;
+      else if (/\s/.test(text[end - 1])) end -= 1;
+      else return {text: text.slice(start, end), start};
+    }
+    return {text, start: 0};
+  }
+
+  /** Tells whether what opens at the start of a text closes at its end, and not before. */
+  isClosed(text) {
+    const opening = text[0], closing = this.pairs[opening] ?? "";
+    const isApostrophe = (at) => JOINS.test(text[at - 1]) && JOINS.test(text[at + 1] ?? "");
+    let depth = 1;
+    for (let at = 1; at < text.length; at++) {
+      if (isApostrophe(at)) continue;
+      if (closing.includes(text[at])) {
+        depth -= 1;
+        if (!depth) return at === text.length - 1;
+      } else if (text[at] === opening) depth += 1;
+    }
+    return false;
+  }
+}
+
 /** Splits lines into parts {text, start, ids}, as the model was trained to translate them. */
 class LineSplitter {
-  constructor(vocabulary, decoding, lengths, table, symbols) {
+  constructor(vocabulary, decoding, lengths, table, frames, symbols) {
     Object.assign(this, {vocabulary, lengths, how: decoding.split});
+    this.frames = new Frames(frames);
+    this.hasFrames = decoding.keep && this.how !== "none";
     this.sentences = new SentenceSplitter(table);
     this.longest = Math.max(1, decoding.max_source - symbols.length);
     if (!lengths && this.how === "auto") this.how = "sentences";
@@ -126,25 +166,30 @@ class LineSplitter {
   }
 
   split(line) {
-    const text = line.trim();
-    if (!HAS_WORDS.test(text)) return [];
-    const start = line.indexOf(text);
+    const whole = line.trim();
+    const {text, start: inside} = this.inside(whole);
+    if (!(text === whole ? HAS_WORDS : HAS_LETTERS).test(text)) return [];
+    const start = line.indexOf(whole) + inside;
     const isWhole = ["length", "none"].includes(this.how) || (this.how === "auto" && this.isUsual(text));
     const parts = [];
     let at = start;
     for (const group of isWhole ? [text] : this.groups(text)) {
-      parts.push(...this.cut(group.trimEnd(), at));
+      const sentence = isWhole ? {text, start: 0} : this.inside(group.trimEnd());
+      parts.push(...this.cut(sentence.text, at + sentence.start));
       at += group.length;
     }
     return parts;
   }
 
-  /** Returns where a line's sentences begin if some of them are in capitals, but not all; else 0 alone. */
-  startsAroundCapitals(line, isInCapitals) {
-    if (!/\p{Uppercase}{2}/u.test(line)) return [0];  // at once, like most lines
+  inside(text) { return this.hasFrames ? this.frames.inside(text) : {text, start: 0}; }
+
+  /** Returns where a line's sentences begin if some of them are in brackets or quotation marks, or in capitals; else 0. */
+  startsAroundOthers(line, isInCapitals) {
+    const mayClose = this.hasFrames && Object.keys(this.frames.pairs).some((opening) => line.includes(opening));
+    if (!mayClose && !/\p{Uppercase}{2}/u.test(line)) return [0];  // at once, like most lines
     if (["none", "length"].includes(this.how) || isInCapitals(line)) return [0];
     const sentences = this.sentences.split(line);
-    if (!sentences.some(isInCapitals)) return [0];
+    if (!sentences.some((each) => isInCapitals(each) || (mayClose && this.frames.isClosed(each.trimEnd())))) return [0];
     let at = 0;
     return sentences.map((sentence) => (at += sentence.length) - sentence.length);
   }

@@ -10,14 +10,12 @@ class Translator {
     const {source, target} = values.vocabularies;
     found.kept = new Kept(values.kept);
     found.copied = new Kept([NOTHING, ...values.copied]);
-    found.listMark = expression(`^(?:${values.list_mark})`, "");
-    found.marked = expression(`^(?:${values.marked})`, "");
     found.numberAlone = expression(`^${values.number}$`, "");
     const isShared = source.at === target.at && !source.symbols && !target.symbols;
     found.source = vocabulary(source);
     found.target = isShared ? found.source : vocabulary(target);
     found.splitters = values.directions.map(({source, ofSource}) =>
-      new LineSplitter(found.source, values.decoding, values.lengths, values.sentences[source], ofSource));
+      new LineSplitter(found.source, values.decoding, values.lengths, values.sentences[source], values.frames[source], ofSource));
     return found;
   }
 
@@ -27,7 +25,7 @@ class Translator {
     const {source, languages: [language]} = this.values.directions[direction];
     const settings = {language, kept: this.kept, ...this.values.sentences[source]};
     const splitter = this.splitters[direction];
-    const starts = splitter.startsAroundCapitals(line, (text) => isInCapitals(text, this.kept));
+    const starts = splitter.startsAroundOthers(line, (text) => isInCapitals(text, this.kept));
     const pieces = cut(line, starts).map((text) => ({text, usual: asUsual(text, this.source, settings)}));
     const style = styleOf(line, pieces.map(({usual}) => usual).join(""), this.kept);
     const words = line.includes("\t") ? HAS_LETTERS : HAS_WORDS;  // numbers between tabs are copied
@@ -146,20 +144,12 @@ async function answer({kind, number, ...asked}) {
   }
 }
 
-/** Returns a translation written as its source is: with the mark of a list before it, and with its capitals. */
-function dressed(output, {text: source, style, direction}) {
-  const {text, words} = marked(output, source);
-  if (!style || (style === "title" && !translator.values.titles)) return {...output, text, words};
+/** Returns a translation in the capitals of its source. */
+function dressed(output, {style, direction}) {
+  if (!style || (style === "title" && !translator.values.titles)) return output;
   const [, language] = translator.values.directions[direction].languages;
   const write = (each) => inStyle(each, style, language, translator.kept);
-  return {...output, text: write(text), words: words.map(write)};
-}
-
-/** Returns a translation with the mark that its source begins with, unless it has one. */
-function marked({text, words}, source) {
-  const mark = translator.listMark.exec(source)?.[0];
-  if (!mark || !text || translator.marked.test(text)) return {text, words};
-  return {text: mark + text, words: [mark + words[0], ...words.slice(1)]};
+  return {...output, text: write(output.text), words: output.words.map(write)};
 }
 
 /** Splits lines, tells their parts, and then tells the translation of each part that has not come before. */
