@@ -24,6 +24,7 @@ import torch
 from nmt.decoding.forced import TOKENS_AT_ONCE, attention_of, log_probabilities_of
 from nmt.formats.alignment import GLUE, Aligned, Site
 from nmt.formats.letter_case import inside_sentence
+from nmt.formats.numbers import PLAIN, with_numbers_of
 from nmt.formats.placeholders import PICTOGRAPH
 from nmt.formats.terms import (
     Edit,
@@ -63,6 +64,7 @@ class Placer:
         self._target = target
         self._alpha = decoding.alpha
         self._models = models
+        self._keeps = decoding.keep
         self._formats = Terms(common=decoding.keep, names=False)
         self._signs = set[int]()  # most hypotheses have none of these subwords, and need not be decoded
         if decoding.keep:
@@ -72,7 +74,8 @@ class Placer:
         """Return results that have their phrases and invent none, and sources that must be searched again first."""
         again: list[Source] = []
         ready: list[Pair] = []  # from here on, one hypothesis each, in order of rank
-        for source, hypotheses in found:
+        for source, all_found in found:
+            hypotheses = self._with_numbers(source, all_found)
             right = [each for each in hypotheses if self.copies(source, each)]
             if not right and not source.whole:
                 bare = self._without_kept(source)
@@ -93,6 +96,17 @@ class Placer:
             _, hypotheses = done.setdefault(source.number, (source, []))
             hypotheses.append(each)
         return list(done.values()), again
+
+    def _with_numbers(self, source: Source, hypotheses: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
+        """Return hypotheses with the source's numbers in place of those that the model made of them."""
+        if not self._keeps or source.prefix or not PLAIN.search(source.text):
+            return hypotheses
+        done = []
+        for each in hypotheses:
+            text = self._decoded(each)
+            new = with_numbers_of(source.text, text)
+            done.append(each if new == text else self._with_text(each, new))
+        return done
 
     def copies(self, source: Source, hypothesis: Hypothesis) -> bool:
         """Return whether a hypothesis has what its source keeps, and nothing else of this kind."""

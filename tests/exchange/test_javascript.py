@@ -16,6 +16,7 @@ import nmt
 from nmt.checkpoint.reading import Bundle
 from nmt.exchange import javascript
 from nmt.formats.letter_case import KEPT, as_usual, in_capitals, in_title_case, kept_in
+from nmt.formats.numbers import PLAIN, with_numbers_of
 from nmt.formats.sentences import SentenceSplitter
 from nmt.formats.tags import TAGS
 from nmt.recipe import Decoding, TokenizerSettings
@@ -162,6 +163,17 @@ def test_page_writes_the_sentences_in_capitals_that_are_so(tmp_path):
     ]
     texts = [answer["output"]["text"] for answer in answers]
     assert [" ".join(texts[:2]), " ".join(texts[2:])] == [result.texts[0] for result in rounded.stream(lines)]
+
+
+def test_page_puts_numbers_of_the_source_in_the_place_of_others():
+    random.seed(1)
+    numbers = ["5", "7", "17", "19", "191", "1912", "٣٥", "1,000", "2:30", "3rd", "第5回", "300", "$16", "12 000"]
+    texts = [[" a ".join(random.choices(numbers, k=random.randrange(4))) for _ in range(2)] for _ in range(400)]
+    expected = [with_numbers_of(source, output) for source, output in texts]
+    assert sum(found != output for found, (_, output) in zip(expected, texts, strict=True)) > 40
+    script = """({texts, pattern}) => texts.map(([source, output]) =>
+        withNumbersOf(source, output, expression(pattern, "g")))"""
+    assert node.call(script, {"texts": texts, "pattern": PLAIN.pattern}) == expected
 
 
 def joined_by_page(lines, parts, answers):

@@ -31,6 +31,7 @@ from nmt.formats.terms import COPIED
         ("!name and !link", ["!name", "!link"]),
         ("Fine :-) or ;) not :( but <3 :D, XD.", [":-)", ";)", ":(", "<3", ":D", "XD"]),
         ("a:b) 3:(2) x <30 (see: )", []),
+        ("In 1912 or 155, 10 of $250, 300, 5,000, 10:30, 12-16, 12 000, 1990s", ["1912", "155", "250"]),
         ("In C++, C# and F#: C+, VC++, A#, C", ["C++", "C#", "F#"]),
         ("and/or, e.g. this, i.e. a well-known -- dash - x, TCP/IP, 24/7, cat.The, 3.5", []),
         ("-I am here.", []),

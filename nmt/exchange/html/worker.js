@@ -10,6 +10,7 @@ class Translator {
     const {source, target} = values.vocabularies;
     found.kept = new Kept(values.kept);
     found.copied = new Kept([NOTHING, ...values.copied]);
+    found.plainNumber = expression(values.plain_number, "g");
     found.numberAlone = expression(`^${values.number}$`, "");
     const isShared = source.at === target.at && !source.symbols && !target.symbols;
     found.source = vocabulary(source);
@@ -64,11 +65,15 @@ class Translator {
   translateWithTerms({text, ids}, direction, given) {
     const copies = this.values.decoding.keep ? this.copied.spans(text).map(([start, end]) => text.slice(start, end)) : [];
     const terms = [...given, ...copies.map((copy) => [copy, copy])];
-    const best = this.translate(ids, direction)[0] ?? {text: "", words: [], lacking: [], ids: [], finished: false};
+    const withNumbers = (output) => {
+      const own = this.values.decoding.keep ? withNumbersOf(text, output.text, this.plainNumber) : output.text;
+      return own === output.text ? output : {...output, text: own, words: own.split(" ")};
+    };
+    const best = this.translate(ids, direction).map(withNumbers)[0] ?? {text: "", words: [], lacking: [], ids: [], finished: false};
     const lacking = (output) => lackingTerms(terms, text, output.text);
     if (!lacking(best).length) return best;
     const beam = 2 * Math.max(4, this.values.decoding.beam);
-    const others = this.translate(ids, direction, {nBest: beam, beam});
+    const others = this.translate(ids, direction, {nBest: beam, beam}).map(withNumbers);
     const found = [best, ...others].reduce((one, other) => lacking(other).length < lacking(one).length ? other : one);
     if (!lacking(found).length) return found;
     const placed = placeTerms(lacking(found), this.attention(ids, found.ids, direction));
