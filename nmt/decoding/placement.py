@@ -26,6 +26,7 @@ from nmt.formats.alignment import GLUE, Aligned, Site
 from nmt.formats.letter_case import inside_sentence
 from nmt.formats.numbers import PLAIN, with_numbers_of
 from nmt.formats.placeholders import PICTOGRAPH
+from nmt.formats.sentences import end_of, with_end_of
 from nmt.formats.terms import (
     Edit,
     Phrase,
@@ -74,8 +75,9 @@ class Placer:
         """Return results that have their phrases and invent none, and sources that must be searched again first."""
         again: list[Source] = []
         ready: list[Pair] = []  # from here on, one hypothesis each, in order of rank
-        for source, all_found in found:
-            hypotheses = self._with_numbers(source, all_found)
+        for source, hypotheses in found:
+            if self.mends(source):
+                hypotheses = [self._mended(source, each) for each in hypotheses]
             right = [each for each in hypotheses if self.copies(source, each)]
             if not right and not source.whole:
                 bare = self._without_kept(source)
@@ -97,16 +99,17 @@ class Placer:
             hypotheses.append(each)
         return list(done.values()), again
 
-    def _with_numbers(self, source: Source, hypotheses: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
-        """Return hypotheses with the source's numbers in place of those that the model made of them."""
-        if not self._keeps or source.prefix or not PLAIN.search(source.text):
-            return hypotheses
-        done = []
-        for each in hypotheses:
-            text = self._decoded(each)
-            new = with_numbers_of(source.text, text)
-            done.append(each if new == text else self._with_text(each, new))
-        return done
+    def mends(self, source: Source) -> bool:
+        """Return whether a source has a number, or an end, that its hypotheses must have."""
+        if not self._keeps or source.prefix:
+            return False
+        return end_of(source.text) is not None or PLAIN.search(source.text) is not None
+
+    def _mended(self, source: Source, hypothesis: Hypothesis) -> Hypothesis:
+        """Return a hypothesis with its source's numbers in place of those that the model made of them, and its end."""
+        text = self._decoded(hypothesis)
+        new = with_end_of(source.text, with_numbers_of(source.text, text))
+        return hypothesis if new == text else self._with_text(hypothesis, new)
 
     def copies(self, source: Source, hypothesis: Hypothesis) -> bool:
         """Return whether a hypothesis has what its source keeps, and nothing else of this kind."""

@@ -22,7 +22,7 @@ from nmt.formats.frames import Frames
 from nmt.formats.letter_case import KEPT
 from nmt.formats.names import SIGNS, amounts
 from nmt.formats.numbers import ALONE, PLAIN
-from nmt.formats.sentences import SentenceSplitter
+from nmt.formats.sentences import ABBREVIATIONS, FULL_STOPS, SentenceSplitter
 from nmt.formats.tags import TAGS
 from nmt.formats.terms import COPIED
 from nmt.parsing.linearization import TreeVocabulary
@@ -122,6 +122,7 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
         values["copied"] = [*COPIED.table(), amounts(tokenizer.source.lacking(SIGNS))]
         values["number"] = ALONE.pattern
         values["plain_number"] = PLAIN.pattern
+        values["ends"] = {"fullStops": FULL_STOPS, "abbreviations": sorted(ABBREVIATIONS)}
         languages = [each["source"] for each in directions]
         values["sentences"] = {each: SentenceSplitter(each).table() for each in languages}
         values["frames"] = {each: Frames(each, quotes=lengths is not None).table() for each in languages}

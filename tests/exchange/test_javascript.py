@@ -17,7 +17,7 @@ from nmt.checkpoint.reading import Bundle
 from nmt.exchange import javascript
 from nmt.formats.letter_case import KEPT, as_usual, in_capitals, in_title_case, kept_in
 from nmt.formats.numbers import PLAIN, with_numbers_of
-from nmt.formats.sentences import SentenceSplitter
+from nmt.formats.sentences import ABBREVIATIONS, FULL_STOPS, SentenceSplitter, with_end_of
 from nmt.formats.tags import TAGS
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.system.errors import UserError
@@ -174,6 +174,19 @@ def test_page_puts_numbers_of_the_source_in_the_place_of_others():
     script = """({texts, pattern}) => texts.map(([source, output]) =>
         withNumbersOf(source, output, expression(pattern, "g")))"""
     assert node.call(script, {"texts": texts, "pattern": PLAIN.pattern}) == expected
+
+
+def test_page_ends_a_translation_as_its_source():
+    random.seed(1)
+    words = ["the dog", "früh am 3", "早上", "etc", "p.m", "J", "in 1984", "(so", "😀"]
+    ends = ["", ".", "...", "!", ":", ",", "。", '."', ")", " ", "?"]
+    texts = [[random.choice(words) + random.choice(ends) for _ in range(2)] for _ in range(900)]
+    expected = [with_end_of(source, output) for source, output in texts]
+    assert sum(found != output for found, (_, output) in zip(expected, texts, strict=True)) > 20
+    rules = {"fullStops": FULL_STOPS, "abbreviations": sorted(ABBREVIATIONS)}
+    script = "({texts, table, rules}) => texts.map(([source, output]) => withEndOf(source, output, table, rules))"
+    given = {"texts": texts, "table": SentenceSplitter("en").table(), "rules": rules}
+    assert node.call(script, given) == expected
 
 
 def joined_by_page(lines, parts, answers):

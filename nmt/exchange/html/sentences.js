@@ -113,6 +113,19 @@ class SentenceSplitter {
   wordBefore(text, end, start) { return this.last.exec(text.slice(Math.max(start, end - LONGEST_WORD), end))[0]; }
 }
 
+/** Returns an output that ends in no full stop if its source has none; the rules are those of nmt/formats/sentences.py. */
+function withEndOf(source, output, {stops, wide, closing}, {fullStops, abbreviations}) {
+  const bare = source.replace(new RegExp(`[${escaped(closing)} ]+$`, "u"), ""), last = [...bare].at(-1);
+  const text = output.trimEnd(), [before, stop] = [...text].slice(-2);
+  const isStopped = stop && fullStops.includes(stop) && !stops.includes(before);
+  if (!isStopped || !last || stops.includes(last) || wide.includes(last) || UNSPACED.test(last)) return output;
+  const word = new RegExp(`[${WORD}.&'’\\-]*$`, "u").exec(text.slice(0, -stop.length).slice(-LONGEST_WORD))[0];
+  const isOrdinal = /^\p{Nd}+$/u.test(word) && !bare.endsWith(word);
+  const isInitial = JOINS.test(word) && !/^\p{Nd}/u.test(word);
+  if (isOrdinal || isInitial || word.includes(".") || abbreviations.includes(word.toLowerCase())) return output;
+  return text.slice(0, -stop.length).trimEnd() + (",:;".includes(last) ? last : "") + output.slice(text.length);
+}
+
 const cut = (text, starts) => starts.map((start, index) => text.slice(start, starts[index + 1])).filter(Boolean);
 
 /** Finder of what stands around a sentence: the rules of nmt/formats/frames.py. */

@@ -65,15 +65,18 @@ class Translator {
   translateWithTerms({text, ids}, direction, given) {
     const copies = this.values.decoding.keep ? this.copied.spans(text).map(([start, end]) => text.slice(start, end)) : [];
     const terms = [...given, ...copies.map((copy) => [copy, copy])];
-    const withNumbers = (output) => {
-      const own = this.values.decoding.keep ? withNumbersOf(text, output.text, this.plainNumber) : output.text;
+    const {sentences, directions, ends, decoding: {keep}} = this.values;
+    const mended = (output) => {
+      if (!keep) return output;
+      const own = withEndOf(
+        text, withNumbersOf(text, output.text, this.plainNumber), sentences[directions[direction].source], ends);
       return own === output.text ? output : {...output, text: own, words: own.split(" ")};
     };
-    const best = this.translate(ids, direction).map(withNumbers)[0] ?? {text: "", words: [], lacking: [], ids: [], finished: false};
+    const best = this.translate(ids, direction).map(mended)[0] ?? {text: "", words: [], lacking: [], ids: [], finished: false};
     const lacking = (output) => lackingTerms(terms, text, output.text);
     if (!lacking(best).length) return best;
     const beam = 2 * Math.max(4, this.values.decoding.beam);
-    const others = this.translate(ids, direction, {nBest: beam, beam}).map(withNumbers);
+    const others = this.translate(ids, direction, {nBest: beam, beam}).map(mended);
     const found = [best, ...others].reduce((one, other) => lacking(other).length < lacking(one).length ? other : one);
     if (!lacking(found).length) return found;
     const placed = placeTerms(lacking(found), this.attention(ids, found.ids, direction));
