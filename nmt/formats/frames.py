@@ -11,7 +11,7 @@ from typing import Any
 from nmt.formats.sentences import WORDS
 from nmt.formats.terms import Span
 from nmt.text.language_codes import Language
-from nmt.text.scripts import joins
+from nmt.text.scripts import UNSPACED_RANGES, joins
 
 _MARK = r"[-–—*·•‣>]|#{1,6}|[(（]?(?:\d{1,3}|[A-Za-z]|[ivx]{2,4})[)）]"  # also of a quotation, a heading, a dialogue
 ITEM = re.compile(rf"(?:{_MARK})\s+(?=\S)|\d{{1,3}}、\s*(?=\S)")
@@ -34,6 +34,8 @@ QUOTES = {
     "『": "』",
 }
 """Closing quotation marks, by the opening one"""
+_NO_SENTENCE = re.compile(rf"(?=.*[^\W\d_])(?!.*(?:[^\W\d_]{{2}}|[{UNSPACED_RANGES}]))", re.DOTALL)
+"""Pattern for a text that has letters, but no word of two: the (s) of an ending, the [y/N] of a question"""
 
 
 class Frames:
@@ -51,7 +53,7 @@ class Frames:
 
     def table(self) -> dict[str, Any]:
         """Return the rules as plain values for nmt/exchange/html/sentences.js."""
-        return {"item": self._item.pattern, "pairs": self._pairs}
+        return {"item": self._item.pattern, "pairs": self._pairs, "noSentence": _NO_SENTENCE.pattern}
 
     def inside(self, text: str) -> Span:
         """Return the span of the sentence that a text has within marks and brackets; all of it if there are none."""
@@ -69,8 +71,10 @@ class Frames:
             elif text[end - 1].isspace():
                 end -= 1
             else:
-                return Span(start, end)
-        return Span(0, len(text))
+                break
+        if start == end or _NO_SENTENCE.match(text[start:end]):
+            return Span(0, len(text))
+        return Span(start, end)
 
     def may_close(self, text: str) -> bool:
         """Return whether a text has a bracket or mark that opens."""

@@ -204,12 +204,20 @@ def test_page_leaves_what_stands_around_sentences(tmp_path):
     rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
     lines = [
         *("- The cat likes.", "# THE TREE", "-The cat.", "-", "> * the dog", "(The cat likes.)", "[ the cat's dog ] "),
-        *("'the cat's dog'", "(5)", "1) (config.ini)", "the cat. (The dog.) (5)", "(the cat) and (the dog)"),
+        *(
+            "'the cat's dog'",
+            "(5)",
+            "(s)",
+            "(狗)",
+            "1) (config.ini)",
+            "the cat. (The dog.) (5)",
+            "(the cat) and (the dog)",
+        ),
     ]
     parts, *answers, _ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
     found = joined_by_page(lines, parts, answers)
     assert found == [result.texts[0] for result in rounded.stream(lines)]
-    assert [found[0][:2], found[5][0], found[5][-1], found[9]] == ["- ", "(", ")", lines[9]]
+    assert [found[0][:2], found[5][0], found[5][-1], found[11]] == ["- ", "(", ")", lines[11]]
 
 
 def test_page_joins_the_translations_of_parts_as_nmt_does(tmp_path):

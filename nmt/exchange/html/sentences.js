@@ -130,8 +130,8 @@ const cut = (text, starts) => starts.map((start, index) => text.slice(start, sta
 
 /** Finder of what stands around a sentence: the rules of nmt/formats/frames.py. */
 class Frames {
-  constructor({item, pairs}) {
-    Object.assign(this, {item: expression(item, "y"), pairs});
+  constructor({item, pairs, noSentence}) {
+    Object.assign(this, {item: expression(item, "y"), pairs, noSentence: expression(`^${noSentence}`, "s")});
   }
 
   /** Returns the sentence {text, start} that a text has within marks and brackets; all of it if there are none. */
@@ -145,9 +145,10 @@ class Frames {
         end -= 1;
       } else if (/\s/.test(text[start])) start += 1;
       else if (/\s/.test(text[end - 1])) end -= 1;
-      else return {text: text.slice(start, end), start};
+      else break;
     }
-    return {text, start: 0};
+    const inside = text.slice(start, end);
+    return !inside || this.noSentence.test(inside) ? {text, start: 0} : {text: inside, start};
   }
 
   /** Tells whether what opens at the start of a text closes at its end, and not before. */
