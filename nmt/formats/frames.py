@@ -38,6 +38,9 @@ _NO_SENTENCE = re.compile(rf"(?=.*[^\W\d_])(?!.*(?:[^\W\d_]{{2}}|[{UNSPACED_RANG
 """Pattern for a text that has letters, but no word of two: the (s) of an ending, the [y/N] of a question"""
 
 
+MOST_FRAMES = 9  # no text has more around it, and each takes a look at all of it
+
+
 class Frames:
     """Finder of what stands around a sentence of one language."""
 
@@ -59,19 +62,18 @@ class Frames:
         """Return the span of the sentence that a text has within marks and brackets; all of it if there are none."""
         start = 0
         end = len(text)
-        while start < end:
+        for _ in range(MOST_FRAMES):
             item = self._item.match(text, start, end)
             if item:
                 start = item.end()
             elif self.is_closed(text[start:end]):
                 start += 1
                 end -= 1
-            elif text[start].isspace():
-                start += 1
-            elif text[end - 1].isspace():
-                end -= 1
             else:
                 break
+            inner = text[start:end]
+            end -= len(inner) - len(inner.rstrip())
+            start = min(end, start + len(inner) - len(inner.lstrip()))
         if start == end or _NO_SENTENCE.match(text[start:end]):
             return Span(0, len(text))
         return Span(start, end)

@@ -35,3 +35,8 @@ def test_a_number_may_be_an_ordinal() -> None:
 def test_quotation_marks_are_left_to_models_that_know_them() -> None:
     assert Frames("en", quotes=False).inside('"The dog."') == (0, 10)
     assert Frames("en", quotes=False).inside('("The dog.")') == (1, 11)
+
+
+def test_frames_without_end_are_read_in_no_time() -> None:
+    text = "(" * 99_999 + "the dog" + ")" * 99_999
+    assert Frames("en", quotes=True).inside(text) == (9, len(text) - 9)

@@ -128,6 +128,8 @@ function withEndOf(source, output, {stops, wide, closing}, {fullStops, abbreviat
 
 const cut = (text, starts) => starts.map((start, index) => text.slice(start, starts[index + 1])).filter(Boolean);
 
+const MOST_FRAMES = 9;  // no text has more around it, and each takes a look at all of it
+
 /** Finder of what stands around a sentence: the rules of nmt/formats/frames.py. */
 class Frames {
   constructor({item, pairs, noSentence}) {
@@ -136,18 +138,14 @@ class Frames {
 
   /** Returns the sentence {text, start} that a text has within marks and brackets; all of it if there are none. */
   inside(text) {
-    let start = 0, end = text.length;
-    while (start < end) {
-      const item = matchAt(this.item, text.slice(0, end), start);
-      if (item) start += item[0].length;
-      else if (this.isClosed(text.slice(start, end))) {
-        start += 1;
-        end -= 1;
-      } else if (/\s/.test(text[start])) start += 1;
-      else if (/\s/.test(text[end - 1])) end -= 1;
-      else break;
+    let start = 0, inside = text;
+    for (let frames = 0; frames < MOST_FRAMES; frames++) {
+      const item = matchAt(this.item, inside, 0);
+      if (!item && !this.isClosed(inside)) break;
+      const inner = item ? inside.slice(item[0].length) : inside.slice(1, -1);
+      start += (item ? item[0].length : 1) + inner.length - inner.trimStart().length;
+      inside = inner.trim();
     }
-    const inside = text.slice(start, end);
     return !inside || this.noSentence.test(inside) ? {text, start: 0} : {text: inside, start};
   }
 
