@@ -9,7 +9,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from operator import attrgetter
 
 from nmt.formats.frames import Frames
@@ -95,6 +95,7 @@ class LineSplitter:
     def ends_around_others(self, text: str, phrases: Sequence[Phrase]) -> list[int]:
         """Return where a line's sentences end if some of them are in brackets or quotation marks, or in capitals.
 
+        What introduces a quotation at the end of a sentence counts as one.
         They are parts of their own then, and only the translations of those in capitals are in capitals.
         """
         may_be_framed = self._has_frames and self._frames.may_close(text)
@@ -102,11 +103,19 @@ class LineSplitter:
             return []  # at once, like most lines
         if self._how in ("none", "length") or is_in_capitals(text):
             return []
-        sentences = [*_joined_in_phrases(self._sentences.split(text), 0, phrases)]
-        is_other = any(map(is_in_capitals, sentences))
-        if may_be_framed:
-            is_other = is_other or any(self._frames.is_closed(each.rstrip()) for each in sentences)
-        ends = [*accumulate(map(len, sentences))]
+        ends = list[int]()
+        is_other = False
+        at = 0
+        for sentence in _joined_in_phrases(self._sentences.split(text), 0, phrases):
+            is_other = is_other or is_in_capitals(sentence)
+            if may_be_framed:
+                quotation = at + self._frames.quotation(sentence)
+                if quotation > at and not _is_inside(quotation, phrases):
+                    ends.append(quotation)
+                    is_other = True
+                is_other = is_other or self._frames.is_closed(sentence.rstrip())
+            at += len(sentence)
+            ends.append(at)
         return ends[:-1] if is_other else []
 
     def encode_whole(self, text: str) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from nmt.formats.sentences import WORDS
+from nmt.formats.sentences import STOPS, WIDE, WORDS
 from nmt.formats.terms import Span
 from nmt.text.language_codes import Language
 from nmt.text.scripts import UNSPACED_RANGES, joins
@@ -38,6 +38,7 @@ _NO_SENTENCE = re.compile(rf"(?=.*[^\W\d_])(?!.*(?:[^\W\d_]{{2}}|[{UNSPACED_RANG
 """Pattern for a text that has letters, but no word of two: the (s) of an ending, the [y/N] of a question"""
 
 
+_BEFORE_QUOTATION = re.compile(rf"[,:،，：]\s*(?=[{re.escape(''.join(QUOTES))}])")
 MOST_FRAMES = 9  # no text has more around it, and each takes a look at all of it
 
 
@@ -56,7 +57,9 @@ class Frames:
 
     def table(self) -> dict[str, Any]:
         """Return the rules as plain values for nmt/exchange/html/sentences.js."""
-        return {"item": self._item.pattern, "pairs": self._pairs, "noSentence": _NO_SENTENCE.pattern}
+        return {"item": self._item.pattern, "pairs": self._pairs, "noSentence": _NO_SENTENCE.pattern} | {
+            "beforeQuotation": _BEFORE_QUOTATION.pattern
+        }
 
     def inside(self, text: str) -> Span:
         """Return the span of the sentence that a text has within marks and brackets; all of it if there are none."""
@@ -77,6 +80,14 @@ class Frames:
         if start == end or _NO_SENTENCE.match(text[start:end]):
             return Span(0, len(text))
         return Span(start, end)
+
+    def quotation(self, sentence: str) -> int:
+        """Return where a quotation begins that is a sentence and ends this one: He said, "I see." Without one, return 0."""
+        for found in _BEFORE_QUOTATION.finditer(sentence):
+            rest = sentence[found.end() :].rstrip()
+            if self.is_closed(rest) and rest[-2] in STOPS + WIDE:
+                return found.end()
+        return 0
 
     def may_close(self, text: str) -> bool:
         """Return whether a text has a bracket or mark that opens."""

@@ -132,8 +132,9 @@ const MOST_FRAMES = 9;  // no text has more around it, and each takes a look at 
 
 /** Finder of what stands around a sentence: the rules of nmt/formats/frames.py. */
 class Frames {
-  constructor({item, pairs, noSentence}) {
+  constructor({item, pairs, noSentence, beforeQuotation}) {
     Object.assign(this, {item: expression(item, "y"), pairs, noSentence: expression(`^${noSentence}`, "s")});
+    this.beforeQuotation = expression(beforeQuotation, "g");
   }
 
   /** Returns the sentence {text, start} that a text has within marks and brackets; all of it if there are none. */
@@ -147,6 +148,15 @@ class Frames {
       inside = inner.trim();
     }
     return !inside || this.noSentence.test(inside) ? {text, start: 0} : {text: inside, start};
+  }
+
+  /** Returns where a quotation begins that is a sentence and ends this one: He said, "I see." Returns 0 without one. */
+  quotation(sentence, marks) {
+    for (const {0: before, index} of sentence.matchAll(this.beforeQuotation)) {
+      const rest = sentence.slice(index + before.length).trimEnd();
+      if (this.isClosed(rest) && marks.includes(rest.at(-2))) return index + before.length;
+    }
+    return 0;
   }
 
   /** Tells whether what opens at the start of a text closes at its end, and not before. */
@@ -200,10 +210,16 @@ class LineSplitter {
     const mayClose = this.hasFrames && Object.keys(this.frames.pairs).some((opening) => line.includes(opening));
     if (!mayClose && !/\p{Uppercase}{2}/u.test(line)) return [0];  // at once, like most lines
     if (["none", "length"].includes(this.how) || isInCapitals(line)) return [0];
-    const sentences = this.sentences.split(line);
-    if (!sentences.some((each) => isInCapitals(each) || (mayClose && this.frames.isClosed(each.trimEnd())))) return [0];
-    let at = 0;
-    return sentences.map((sentence) => (at += sentence.length) - sentence.length);
+    const marks = this.sentences.stops + this.sentences.wide, starts = [0];
+    let at = 0, isOther = false;
+    for (const sentence of this.sentences.split(line)) {
+      const quotation = mayClose && this.frames.quotation(sentence, marks);
+      if (quotation) starts.push(at + quotation);
+      isOther ||= quotation || isInCapitals(sentence) || (mayClose && this.frames.isClosed(sentence.trimEnd()));
+      at += sentence.length;
+      starts.push(at);
+    }
+    return isOther ? starts.slice(0, -1) : [0];
   }
 
   size(text) { return this.vocabulary.encode(text.trimEnd()).length; }
