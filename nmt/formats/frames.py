@@ -82,7 +82,7 @@ class Frames:
         return Span(start, end)
 
     def quotation(self, sentence: str) -> int:
-        """Return where a quotation begins that is a sentence and ends this one: He said, "I see." Without one, return 0."""
+        """Return where a quotation begins that is a sentence and ends this one: He said, "I see." Without one: 0."""
         for found in _BEFORE_QUOTATION.finditer(sentence):
             rest = sentence[found.end() :].rstrip()
             if self.is_closed(rest) and rest[-2] in STOPS + WIDE:
