@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt.data.pairs import fields_of, files_in, kind_of_value, pair_files, read_records
-from nmt.data.tables import FEW_ROWS, LOOKED_AT, SHOWN, first_rows, looks, role_of
+from nmt.data.tables import FEW_ROWS, KEYS, LOOKED_AT, SHOWN, WORDS, first_rows, looks, role_of
 from nmt.formats.declared import (
     check_kind,
     content_of,
@@ -29,9 +29,9 @@ from nmt.formats.declared import (
 )
 from nmt.recipe.addresses import is_address
 from nmt.recipe.data import PAIRS, TABLES, UNITS, format_of
-from nmt.system.compression import names_in, split_suffix
+from nmt.system.compression import LISTED, names_in, split_suffix
 from nmt.system.errors import UserError
-from nmt.text.language_codes import Language, direction_in, language_in, named_language
+from nmt.text.language_codes import Language, direction_in, named_language
 from nmt.text.lines import read_lines
 
 Languages = tuple[str, str]
@@ -190,19 +190,26 @@ def _of_file(name: str, wanted: Languages) -> Shown:
     if form in TABLES:
         return _of_table(name, wanted)
     if form == ".zip":
-        return _of_archive(name)
+        return _of_archive(name, wanted)
     return _of_records(name, wanted)
 
 
-def _of_archive(name: str) -> Shown:
+def _of_archive(name: str, wanted: Languages) -> Shown:
     """Look at the name of a .zip or, for lack of languages in it, at those of its files."""
     languages = direction_in(_stem(name))
     if languages is not None:
         return Shown(name, languages, BY_NAME)
-    names = [each for each in names_in(Path(name)) if _by_ending(each)]
-    codes = [_by_ending(each) for each in names]
-    if len(codes) != 2 or codes[0] == codes[1]:
+    everything = names_in(Path(name))
+    names = [each for each in everything if _by_ending(each)]
+    codes = list(dict.fromkeys(map(_by_ending, names)))
+    if all(wanted):
         return Shown(name, None)
+    if len(codes) < 2:
+        problem = f"{name}: has no two files of lines, whose names end in a language, such as x.en and x.de"
+        raise UserError(f"{problem} ({', '.join(everything[:LISTED])})", "extract its files, and name them")
+    if len(codes) > 2:
+        hint = f"say which, such as --set data.source={codes[0]} --set data.target={codes[1]}"
+        raise UserError(f"{name}: has files in {', '.join(codes)}", hint)
     direction = direction_in(_stem(names[0]))
     if direction is None or not are_like(direction, (codes[1], codes[0])):
         direction = (codes[0], codes[1])
@@ -224,6 +231,11 @@ class _Labelled(NamedTuple):
         return role_of(self.label)
 
     @property
+    def language(self) -> str:
+        """The code of the language that its name says; else nothing"""
+        return named_language(self.role)
+
+    @property
     def described(self) -> str:
         examples = ", ".join(list(dict.fromkeys(filter(None, self.cells)))[:EXAMPLES])
         return f"{self.field} ({self.look}: {examples[:SHOWN]})" if examples else f"{self.field} ({self.look})"
@@ -237,7 +249,7 @@ def _of_table(name: str, wanted: Languages) -> Shown:
     widths = [len(row) for row in rows]
     most_frequent = max(widths, key=widths.count)
     if most_frequent < 2:
-        separators = "commas, semicolons or tabs" if format_of(name) == ".csv" else "tabs"
+        separators = "commas, semicolons, tabs or |" if format_of(name) == ".csv" else "tabs"
         problem = f"{name}: has no two columns, separated by {separators}: {' '.join(rows[0])[:SHOWN]}"
         raise UserError(problem, f"put each source and its translation into one row, separated by {separators}")
     if format_of(name) == ".tsv" and all(cell[:1] == cell[-1:] == '"' for row in rows[:FEW_ROWS] for cell in row):
@@ -281,7 +293,7 @@ def _of_columns(name: str, columns: Sequence[_Labelled], wanted: Languages, by: 
         problem = f"{name}: needs two columns of text, and has {len(texts)}"
         if others:
             problem += f"; without text: {', '.join(others)}"
-        readable = [column.field for column in columns if any(column.cells)]
+        readable = [column for column in columns if any(column.cells)]
         if len(readable) < 2:
             raise UserError(problem, "write each source and its translation as text, in columns of their own")
         raise UserError(problem, f"leave it out or, if that is wrong, name two: {_setting(name, readable)}")
@@ -290,7 +302,7 @@ def _of_columns(name: str, columns: Sequence[_Labelled], wanted: Languages, by: 
         those = ", ".join(f"{column.field} ({column.label[:SHOWN]})" for column in texts)
         raise UserError(f"{name}: has {len(texts)} columns of text: {those}", _how_to_choose(name, texts, wanted))
     source, target = chosen
-    languages = (language_in(source.label), language_in(target.label))
+    languages = (source.language, target.language)
     others += [f"{column.field} ({column.label[:SHOWN]})" for column in texts if column not in chosen]
     left_out = f"column {', '.join(others)}" if others else ""
     sides = (source.field, target.field)
@@ -305,7 +317,7 @@ def _of_columns(name: str, columns: Sequence[_Labelled], wanted: Languages, by: 
 
 def _chosen(texts: Sequence[_Labelled], wanted: Languages) -> Sequence[_Labelled] | None:
     """Return the columns of source and target, in this order; None if nothing says which."""
-    for roles in (("source", "target"), wanted):
+    for roles in (("source", "target"), wanted, ("source", wanted[1]), (wanted[0], "target")):
         found = [text for role in roles for text in _of_role(texts, role)]
         if len(found) == 2:
             return found
@@ -314,7 +326,7 @@ def _chosen(texts: Sequence[_Labelled], wanted: Languages) -> Sequence[_Labelled
     named = [text for text in texts if text.role]
     if len(named) != 2:
         return None
-    languages = (language_in(named[0].label), language_in(named[1].label))
+    languages = (named[0].language, named[1].language)
     return named if are_like(languages, wanted) or are_like(languages[::-1], wanted) else None
 
 
@@ -329,21 +341,35 @@ def _of_role(texts: Sequence[_Labelled], role: str) -> Sequence[_Labelled]:
 
 def _how_to_choose(name: str, texts: Sequence[_Labelled], wanted: Languages) -> str:
     """Return the hint for more than two columns: to name two of their languages if these tell them, else columns."""
-    codes = [text.role for text in texts if named_language(text.role)]
-    of_source = [wanted[0]] if wanted[0] else codes
+    codes = [text.language for text in texts if text.language]
+    of_source = codes
+    if wanted[0]:
+        of_source = [wanted[0]]
+    elif any(text.role == "source" for text in texts):
+        of_source = [BY_CUSTOM, *codes]
     of_target = [wanted[1]] if wanted[1] else codes
     for source in of_source:
         for target in of_target:
             if not _is_like(source, target) and _chosen(texts, (source, target)) is not None:
-                return f"say which: --set data.source={source} --set data.target={target}"
-    return f"name two: {_setting(name, [text.field for text in texts])}"
+                return f"say which, such as --set data.source={source} --set data.target={target}"
+    return f"name two: {_setting(name, texts)}"
 
 
-def _setting(name: str, fields: Sequence[Any]) -> str:
-    """Return the setting that names two columns."""
-    file = name if PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
-    setting = f"data.train=[{{file: {file}, fields: [{fields[0]}, {fields[1]}]}}]"
+def _setting(name: str, columns: Sequence[_Labelled]) -> str:
+    """Return the setting that names two columns: those that are the likeliest to hold texts."""
+
+    def doubt(column: _Labelled) -> tuple[bool, int]:
+        return column.label.lower() in KEYS, ["", WORDS, column.look].index(column.look)
+
+    two = sorted(columns, key=doubt)[:2]
+    fields = ", ".join(_quoted(str(column.field)) for column in columns if column in two)
+    setting = f"data.train=[{{file: {_quoted(name)}, fields: [{fields}]}}]"
     return f"--set {shlex.quote(setting)}"
+
+
+def _quoted(name: str) -> str:
+    """Return a name as YAML has it in a list."""
+    return name if PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 # --- files of translators -----------------------------------------------------------------------------------------

@@ -76,6 +76,10 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("x.jsonl", labelled(3, 0, 4), ("en", "id", "de"), None),
         ("x.jsonl", labelled(2, 4, 3), ("domain", "german", "english"), ["german", "english"]),
         ("x.en-de.jsonl", labelled(4, 3), ("target", "source"), ["source", "target"]),
+        ("x.en-de.csv", labelled(4, 3), ("tgt_sentence", "src_sentence"), [2, 1]),
+        ("x.en-de.tsv", labelled(4, 3), ("Translation", "Original text"), [2, 1]),
+        ("x.en-de.jsonl", labelled(4, 0, 3), ("targetText", "id", "sourceText"), ["sourceText", "targetText"]),
+        ("x.jsonl", labelled(3, 4), ("English text", "German text"), ["English text", "German text"]),
     ],
 )
 def test_names_headers_and_keys_tell_languages_and_columns(name, rows, header, fields) -> None:
@@ -91,10 +95,22 @@ def test_of_columns_in_regions_the_wanted_one_is_read_and_others_than_the_wanted
     settings = ["data.source=en-GB", "data.target=de"]
     made = make_recipe([write("x.csv", rows, ("en-US", "en-GB", "de"))], Path("x.yaml"), settings)
     assert made.recipe.data.train[0].fields == ("2", "3")
-    write("y.csv", rows, ("Source string", "German", "French"))
+    write("y.csv", rows, ("Note", "German", "French"))
     with pytest.raises(UserError, match=r"y\.csv: has 3 columns of text"):
         make_recipe(["y.csv"], Path("x.yaml"), ["data.source=en", "data.target=de"])
     assert make_recipe(["y.csv"], Path("x.yaml"), ["data.source=fr"]).recipe.data.train[0].fields == ("3", "2")
+
+
+def test_a_column_of_sources_beside_several_languages_goes_with_the_wanted_one() -> None:
+    rows = [(number, *pair, pair[1].upper()) for number, pair in enumerate(PAIRS)]
+    name = write("x.csv", rows, ("identifier", "source_phrase", "German", "French"))  # as Crowdin exports
+    for settings in ((), ["data.source=en"]):
+        with pytest.raises(UserError, match=re.escape("text: 2 (source_phrase), 3 (German), 4 (French)")) as caught:
+            make_recipe([name], Path("x.yaml"), settings)
+        assert caught.value.hint == "say which, such as --set data.source=en --set data.target=de"
+    for source, target, fields in (("en", "fr", ("2", "4")), ("fr", "de", ("4", "3"))):
+        made = make_recipe([name], Path("x.yaml"), [f"data.source={source}", f"data.target={target}"])
+        assert made.recipe.data.train[0].fields == fields
 
 
 def test_the_names_of_columns_count_even_if_there_are_more_columns_than_names() -> None:
@@ -358,8 +374,13 @@ def test_archives_parquet_and_single_translators_files_show_their_languages() ->
         (
             ["it's three.tsv"],
             "columns of text: 1 (id), 2 (one)",
-            "'data.train=[{file: \"it'\"'\"'s three.tsv\", fields: [1, 2]",
+            "'data.train=[{file: \"it'\"'\"'s three.tsv\", fields: [2, 3]",
         ),
+        (["words.en-de.tsv"], "needs two columns of text, and has 0", "fields: [2, 4]"),
+        (["bars.csv"], "neither its name nor anything in it says which languages", "data.source=en"),
+        (["catalogs.zip"], "has no two files of lines, whose names end in a language", "extract its files"),
+        (["two.zip"], "two.zip: has 2 files whose names end in .en, not one (train.en, test.en)", "name a file in it"),
+        (["three.zip"], "three.zip: has files in en, de, fr", "--set data.source=en --set data.target=de"),
         (["languages.tsv"], "columns of text: 1 (mt), 2 (en), 3 (de)", "--set data.source=mt --set data.target=en"),
         (["none.tsv"], "no such file or folder", "check its name"),
         (["few.en-de.tsv", "y.en-fr.tsv"], "y.en-fr.tsv: is en-fr, and few.en-de.tsv is en-de", "one at a time"),
@@ -385,6 +406,16 @@ def test_files_that_do_not_say_enough_are_refused(names: Sequence[str], problem:
         Path(name).write_text("<x>\n")
     Path("anki.txt").write_text("#separator:tab\n" + Path("pairs.tsv").read_text())
     Path("bars.txt").write_text("".join(" ||| ".join(pair) + "\n" for pair in PAIRS))
+    Path("bars.csv").write_text("".join("|".join(pair) + "\n" for pair in PAIRS))
+    write("words.en-de.tsv", [(number, f"word_{number}", "x" * 50, f"Wort_{number}") for number in range(240)])
+    for archive, members in (
+        ("catalogs", ("de/app.po", "fr/app.po")),
+        ("two", ("train.en", "train.de", "test.en", "test.de")),
+        ("three", ("x.en", "x.de", "x.fr")),
+    ):
+        with zipfile.ZipFile(f"{archive}.zip", "w") as opened:
+            for member in members:
+                opened.writestr(member, "a\n")
     write(
         "x.en-fr.jsonl",
         [(number, dict(zip(("en", "fr"), pair, strict=True))) for number, pair in enumerate(PAIRS)],
