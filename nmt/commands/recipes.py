@@ -212,8 +212,8 @@ def _next_of(start: str, mark: str) -> Path:
 def _name_for(name: str) -> str:
     """Return the name of the recipe and of the run for files of which `name` is the first.
 
-    It is the file's without endings; with -model behind it if a folder of this name holds something else than a run,
-    as the one of prepared data does.
+    It is the file's without endings; with -model behind it if something else than a run is called so, as the folder of
+    prepared data is.
     """
     path = Path(name)
     stem = path.resolve().name
@@ -221,7 +221,8 @@ def _name_for(name: str) -> str:
         stem = Path(split_suffix(path.name)[0]).stem
     stem = _plain(stem)
     folder = Path(stem)
-    is_taken = folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists()
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    is_taken = folder.exists() and not is_empty and not (folder / LOCK).exists()
     return f"{stem}-model" if is_taken or stem == DATA else stem
 
 

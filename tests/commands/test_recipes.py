@@ -134,11 +134,14 @@ def test_a_recipe_of_nmt_goes_before_a_folder_of_its_name() -> None:
     assert given.run == Path("laptop-model")  # for the folder of the data is no run
 
 
-def test_the_folder_of_a_run_keeps_the_name() -> None:
+def test_the_folder_of_a_run_keeps_the_name_and_another_file_does_too() -> None:
     find(TABLE)
     Path("pairs.en-de").mkdir()
     Path("pairs.en-de", LOCK).touch()
     assert find(TABLE)[0].run == Path("pairs.en-de")
+    Path("rows.tsv").write_bytes(Path(TABLE).read_bytes())
+    Path("rows").write_text("a text in no language\n")
+    assert find("rows.tsv", overrides=["data.source=en", "data.target=de"])[0].run == Path("rows-model")
 
 
 @pytest.mark.parametrize(
