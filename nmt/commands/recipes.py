@@ -96,6 +96,7 @@ def find_given(
         run = Path(Path(name).stem) if first_line(Path(name)) else RUN
         return Given(*load_with_base(name, overrides), run, name)
     check_no_recipe(names)
+    _check_no_run(names)
     start = str(section(given_by(overrides), "training").get("init_from") or "")
     mark = mark_of(names, start)
     path = Path(f"{_name_for(name)}.yaml")
@@ -190,6 +191,15 @@ def _check_elsewhere(place: Path | None) -> None:
     if place is not None and place.resolve() in (here, *here.parents):
         problem = f"training.init_from: {place} is where you are, and a new model is to take its place"
         raise UserError(problem, "run this in another folder, such as where the model was trained")
+
+
+def _check_no_run(names: Sequence[str]) -> None:
+    """Raise UserError if one of several names is of the folder of a run, in which no pairs are."""
+    for name in names:
+        if (Path(name) / LOCK).exists():
+            recipe = Path(f"{Path(name)}.yaml")
+            known = recipe if recipe.exists() else "RECIPE"
+            raise UserError(f"{name}: is the folder of a run, not of pairs", f"nmt train {known} goes on with it")
 
 
 def _next_of(start: str, mark: str) -> Path:

@@ -216,7 +216,7 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
     shown = [Shown(file, None) for file in files] if "train" in data else look_at(files, wanted)
     languages, by = agreed_languages(shown, wanted)
     shown, others = _in_languages(shown, languages)
-    notes = [f"{each.name} without {each.left_out}" for each in shown if each.left_out]
+    notes = list(filter(None, [without(shown)]))
     evaluation = [each.name for each in shown if len(shown) > 1 and EVALUATION.search(Path(each.name).name)]
     if evaluation:
         notes.append(f"also trains on {', '.join(evaluation)}")
@@ -250,6 +250,11 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
             said += f"; but {each.name} is {'-'.join(each.languages)} {each.by}"
     text = written(mark_of(files), path, made, overrides)
     return Made(text, recipe, said, device="a GPU" if on_gpu else "processors")
+
+
+def without(shown: Sequence[Shown]) -> str:
+    """Return what files hold that is not read; nothing if all is."""
+    return "; ".join(f"{each.name} without {each.left_out}" for each in shown if each.left_out)
 
 
 def given_by(overrides: Sequence[str]) -> Tree:

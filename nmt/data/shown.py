@@ -39,12 +39,17 @@ Languages = tuple[str, str]
 BY_CUSTOM = "en"
 """The source language of translators' files that do not say it: gettext's and Qt's custom"""
 BY_NAME = "by the file's name"
+COLUMNS = 8  # that are named of those left out
 EXAMPLES = 2  # cells of a column, or files, that are left out
 TEXT = (".txt", ".text")
 DIVIDERS = ("{", "|||", "\t")  # of lines that are records or rows
 RECIPES = ("", ".yaml", ".yml")  # endings of recipes
 PLAIN = re.compile(r"[\w./-]+")
 """A name that YAML reads as it is"""
+
+
+class UnclearColumns(UserError):
+    """Columns of which nothing says which two are wanted."""
 
 
 class Shown(NamedTuple):
@@ -281,6 +286,11 @@ def _of_records(name: str, wanted: Languages) -> Shown:
     return _of_columns(name, columns, wanted, "by its keys")
 
 
+def _listed(columns: Sequence[str]) -> str:
+    more = f" and {len(columns) - COLUMNS:,} more" if len(columns) > COLUMNS else ""
+    return ", ".join(columns[:COLUMNS]) + more
+
+
 def _labelled(fields: Iterable[Any], labels: Iterable[str], cells: Sequence[Sequence[str]]) -> list[_Labelled]:
     return [_Labelled(*each) for each in zip(fields, labels, cells, looks(cells), strict=True)]
 
@@ -292,19 +302,20 @@ def _of_columns(name: str, columns: Sequence[_Labelled], wanted: Languages, by: 
     if len(texts) < 2:
         problem = f"{name}: needs two columns of text, and has {len(texts)}"
         if others:
-            problem += f"; without text: {', '.join(others)}"
+            problem += f"; without text: {_listed(others)}"
         readable = [column for column in columns if any(column.cells)]
         if len(readable) < 2:
             raise UserError(problem, "write each source and its translation as text, in columns of their own")
-        raise UserError(problem, f"leave it out or, if that is wrong, name two: {_setting(name, readable)}")
+        raise UnclearColumns(problem, f"leave it out or, if that is wrong, name two: {_setting(name, readable)}")
     chosen = _chosen(texts, wanted)
     if chosen is None:
         those = ", ".join(f"{column.field} ({column.label[:SHOWN]})" for column in texts)
-        raise UserError(f"{name}: has {len(texts)} columns of text: {those}", _how_to_choose(name, texts, wanted))
+        hint = _how_to_choose(name, texts, wanted)
+        raise UnclearColumns(f"{name}: has {len(texts)} columns of text: {those}", hint)
     source, target = chosen
     languages = (source.language, target.language)
     others += [f"{column.field} ({column.label[:SHOWN]})" for column in texts if column not in chosen]
-    left_out = f"column {', '.join(others)}" if others else ""
+    left_out = f"column {_listed(others)}" if others else ""
     sides = (source.field, target.field)
     named = direction_in(_stem(name))
     if not all(languages) or languages[0] == languages[1]:

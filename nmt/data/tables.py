@@ -43,7 +43,7 @@ SEPARATORS = ",;\t|"  # of the columns of a .csv
 SAID = re.compile(r'"?sep=(.)"?')
 """The first line of a .csv for Excel, which names the separator"""
 SOURCES = ("source", "src", "original")  # names of columns, beside codes of languages
-TARGETS = ("target", "tgt", "trg", "translation")
+TARGETS = ("target", "tgt", "trg", "translation", "reference", "ref", "correction", "corrected")
 TEXT = "(?:text|string|sentence|segment|phrase)"
 NAME_OF_TEXT = re.compile(rf"(?:{TEXT}[ _-]?)?([^\W_]+?)(?:[ _-]?{TEXT})?")
 """The name of a column in small letters, in which words such as `text` say nothing: source_text, German sentence"""

@@ -144,6 +144,15 @@ def test_the_folder_of_a_run_keeps_the_name_and_another_file_does_too() -> None:
     assert find("rows.tsv", overrides=["data.source=en", "data.target=de"])[0].run == Path("rows-model")
 
 
+def test_the_folder_of_a_run_is_not_read_as_pairs() -> None:
+    find(TABLE)
+    Path("pairs.en-de").mkdir()
+    Path("pairs.en-de", LOCK).touch()
+    error = refusal("pairs.en-de/")
+    assert error.message == "pairs.en-de/: is the folder of a run, not of pairs"
+    assert error.hint == f"nmt train {RECIPE} goes on with it"
+
+
 @pytest.mark.parametrize(
     ("name", "run"),
     [

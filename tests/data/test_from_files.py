@@ -121,6 +121,13 @@ def test_the_names_of_columns_count_even_if_there_are_more_columns_than_names() 
     assert made.said == f"x.csv: 240 pairs, en-de by the names of its columns; {columns}"
 
 
+def test_of_many_columns_without_text_only_some_are_named() -> None:
+    keys = [f"n{number}" for number in range(20)]
+    write("x.jsonl", [(*range(20), *pair) for pair in PAIRS], (*keys, "en", "de"))
+    made = make_recipe(["x.jsonl"], Path("x.yaml"), ())
+    assert made.said.endswith("n7 (numbers: 7) and 12 more")
+
+
 def test_columns_tell_the_sides_and_the_name_of_the_file_tells_the_direction() -> None:
     made = make_recipe([write("x.de-en.tsv", header=("en", "de"))], Path("x.yaml"), ())
     assert made.recipe.data.languages == ("de", "en")
