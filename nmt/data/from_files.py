@@ -217,6 +217,7 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
     languages, by = agreed_languages(shown, wanted)
     shown, others = _in_languages(shown, languages)
     notes = list(filter(None, [without(shown)]))
+    notes += [f"also reads {', '.join(each.variants)} as {languages[1]}" for each in shown if each.variants]
     evaluation = [each.name for each in shown if len(shown) > 1 and EVALUATION.search(Path(each.name).name)]
     if evaluation:
         notes.append(f"also trains on {', '.join(evaluation)}")

@@ -31,7 +31,7 @@ from nmt.recipe.addresses import is_address
 from nmt.recipe.data import PAIRS, TABLES, UNITS, format_of
 from nmt.system.compression import LISTED, names_in, split_suffix
 from nmt.system.errors import UserError
-from nmt.text.language_codes import Language, direction_in, named_language
+from nmt.text.language_codes import Language, direction_in, is_same, named_language
 from nmt.text.lines import read_lines
 
 Languages = tuple[str, str]
@@ -68,6 +68,8 @@ class Shown(NamedTuple):
     """What is not read, behind `without`: columns and what they look like, or files of lines in a folder"""
     units: Sequence[Path] = ()
     """Translators' files, of one or of a folder of them"""
+    variants: Sequence[str] = ()
+    """Codes of translators' files that are read as their target language, of other regions"""
     labels: tuple[str, str] | None = None
     """Names of the columns, or the first texts, if they say no languages"""
 
@@ -179,13 +181,18 @@ def _of_folder(name: str, wanted: Languages) -> list[Shown]:
 
 
 def _lines_in(folder: Path) -> list[Path]:
-    """Return a folder's files that seem to be of lines: those whose names differ in a language alone, x.en and x.de."""
+    """Return a folder's files that seem to be of lines: those whose names differ in a language alone, x.en and x.de.
+
+    The largest come first, which are likelier to be training data than others.
+    """
     by_stem = dict[Path, list[Path]]()
     for path in sorted(files_in(folder)):
         plain = path.with_name(split_suffix(path.name)[0])
         if format_of(path) is None and named_language(plain.suffix[1:]):
             by_stem.setdefault(plain.with_suffix(""), []).append(path)
-    return [path for paths in by_stem.values() if len(paths) > 1 for path in paths]
+    groups = [paths for paths in by_stem.values() if len(paths) > 1]
+    groups.sort(key=lambda paths: -sum(path.stat().st_size for path in paths))
+    return [path for paths in groups for path in paths]
 
 
 def _of_file(name: str, wanted: Languages) -> Shown:
@@ -415,7 +422,13 @@ def _of_units(name: str, files: Sequence[Path], wanted: Languages) -> Shown:
     by = "as declared"
     if not all_declare and not wanted[0]:
         by = f"as declared, or {BY_CUSTOM} by custom"
-    return Shown(name, (found[0], found[1]), by, units=files)
+    variants = [] if len(set(targets)) == 1 else [code for code in dict.fromkeys(targets) if _varies(code, found[1])]
+    return Shown(name, (found[0], found[1]), by, units=files, variants=variants)
+
+
+def _varies(code: str, other: str) -> bool:
+    """Return whether two codes are of one language, but one names a region, and the other none."""
+    return is_same(code, other) and Language.of(code) != Language.of(other)
 
 
 def _sides_of_all(codes: Sequence[str], wanted: Languages) -> tuple[list[str], list[str]]:
@@ -497,7 +510,7 @@ def _not_two(names: Sequence[str]) -> UserError:
         return UserError(f"{name}: seems to be JSON, but its name does not end in .jsonl", hint)
     if divider:
         hint = f"write tabs in place of {divider}, to a file of the name {_stem(name)}.tsv"
-        return UserError(f"{name}: has columns, separated by {divider}, and only tabs, commas and semicolons do", hint)
+        return UserError(f"{name}: has columns, separated by {divider}, which is not read", hint)
     problem = f"{name}: is a text of one language; files of lines that translate each other are two, not {len(names)}"
     if len(names) == 1:
         return UserError(problem, "name both: nmt train x.en x.de")

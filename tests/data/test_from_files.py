@@ -176,6 +176,8 @@ def test_a_language_is_a_code(settings: list[str], hint: str) -> None:
 def test_files_of_lines_and_hidden_files_in_a_folder_are_not_read_but_the_former_are_named() -> None:
     Path("all/.backup").mkdir(parents=True)
     for name in ("all/x.en", "all/x.de", "all/notes.cs"):
+        Path(name).write_text("more\n")
+    for name in ("all/dev.en", "all/dev.de"):
         Path(name).write_text("a\n")
     with pytest.raises(UserError, match="all: holds no files that end in") as caught:
         make_recipe(["all"], Path("x.yaml"), ())
@@ -183,7 +185,7 @@ def test_files_of_lines_and_hidden_files_in_a_folder_are_not_read_but_the_former
     write("all/.backup/a.en-de.tsv")
     write("all/a.en-de.tsv")
     made = make_recipe(["all"], Path("x.yaml"), ())
-    without = "all/a.en-de.tsv without files of lines (all/x.de, all/x.en), which must be named"
+    without = "all/a.en-de.tsv without files of lines (all/x.de, all/x.en and 2 more), which must be named"
     assert made.said == f"all: 240 pairs, en-de by the file's name; {without}"
 
 
@@ -256,6 +258,18 @@ def test_translators_files_declare_their_languages() -> None:
         make_recipe(["po.d"], Path("po.yaml"), ())
     assert caught.value.message.startswith("po.d: ")
     assert caught.value.hint == "say which, such as --set data.target=de"
+
+
+def test_catalogs_of_other_regions_that_are_read_are_named() -> None:
+    pytest.importorskip("translate")
+    for code in ("de", "de_AT", "de_CH"):
+        catalog(Path(f"po/{code}.po"), code, PAIRS)
+    made = make_recipe(["po"], Path("r.yaml"), ())
+    assert made.said == "po: 720 pairs, en-de as declared, or en by custom; also reads de-AT, de-CH as de"
+    made = make_recipe(["po"], Path("r.yaml"), ["data.target=de-AT"])
+    assert made.said.endswith("480 pairs, en-de-AT as declared, or en by custom; also reads de as de-AT")
+    made = make_recipe(["po/de_CH.po"], Path("r.yaml"), ["data.target=de"])
+    assert "also reads" not in made.said
 
 
 def test_catalogs_that_declare_nothing_are_told_apart_by_their_names_and_by_folders_of_gettext() -> None:
