@@ -22,7 +22,7 @@ from nmt.data.shown import Languages, Shown, are_like, look_at
 from nmt.recipe import Recipe, Training, load
 from nmt.recipe.yaml_files import Dumper, Origins, Tree, override, shipped_recipes
 from nmt.system.errors import UserError
-from nmt.system.parallelism import cores
+from nmt.system.parallelism import threads_of_torch
 from nmt.system.speed import core_flops
 from nmt.text.language_codes import Language, named_language
 from nmt.text.lines import stripped
@@ -238,7 +238,8 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
         sources = f"{size.sources:,} different source{'' if size.sources == 1 else 's'}"
         problem = f"{files[0]}: {size.described} with {sources}; at least {FEWEST:,} are needed to learn from"
         raise UserError(problem, "name more files; some 10,000 pairs begin to show a result")
-    flops = None if on_gpu else min(RANKS, cores()) * core_flops()
+    # As many as will train: PyTorch counts cores, of which some have two hyperthreads.
+    flops = None if on_gpu else min(RANKS, threads_of_torch(None)) * core_flops()
     has_sizes = not SIZES.isdisjoint(section(given, "model")) or not VECTORS.isdisjoint(section(given, "training"))
     made += choices(size, recipe, flops, has_sizes)
     recipe = loaded(base, made, given, overrides)

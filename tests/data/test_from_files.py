@@ -62,7 +62,7 @@ def catalog(path: Path, code: str, pairs: Sequence[Sequence[str]]) -> None:
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(from_files, "core_flops", lambda: 1e11 / 2)
-    monkeypatch.setattr(from_files, "cores", lambda: 2)
+    monkeypatch.setattr(from_files, "threads_of_torch", lambda _: 2)
 
 
 @pytest.mark.parametrize(
@@ -502,6 +502,18 @@ def test_dropout_suits_how_often_the_pairs_are_trained_on(
     assert found.get("model.dropout") == dropout
     few = choices(size._replace(is_all=False), base, flops)
     assert "model.dropout" not in {choice.key for choice in few}
+
+
+def test_pairs_are_seen_as_often_as_the_processes_that_will_train_see_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = write("x.en-de.tsv")
+    seen = list[int]()
+    for threads in (1, 2, 16):
+        monkeypatch.setattr(from_files, "threads_of_torch", lambda _, threads=threads: threads)
+        found = re.search(r"each pair is seen some ([\d,]+) times", make_recipe([name], Path("x.yaml"), ()).text)
+        assert found is not None
+        seen.append(int(found[1].replace(",", "")))
+    assert seen[0] == pytest.approx(seen[1] / 2, abs=1)
+    assert seen[1] == seen[2]
 
 
 @pytest.mark.parametrize(
