@@ -128,7 +128,7 @@ def find_given(
         say(f"run: {run}/, until it takes the place of {place}")
     else:
         same = mark.removeprefix(MARK)
-        say(f"run: {run}/; nmt train {same} trains it and goes on with it, and so does nmt train {path}")
+        say(f"run: {run}/; to start it or go on with it: nmt train {same}, or nmt train {path}")
     return Given(*load_with_base(path), run, str(path))
 
 

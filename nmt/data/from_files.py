@@ -243,7 +243,10 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
     has_sizes = not SIZES.isdisjoint(section(given, "model")) or not VECTORS.isdisjoint(section(given, "training"))
     made += choices(size, recipe, flops, has_sizes)
     recipe = loaded(base, made, given, overrides)
-    made.insert(0, Choice("extends", base, "half an hour of training; for two hours add training: {minutes: 120}"))
+    made.insert(0, Choice("extends", base, "which comes with nmt, and has all other settings"))
+    minutes = recipe.training.minutes or 0.0
+    whole = int(minutes) if minutes.is_integer() else minutes
+    made.append(Choice("training.minutes", whole, "of training in all; more of them teach it more"))
     said = f"{' '.join(files)}: {size.described}, {'-'.join(recipe.data.languages)} {by}".rstrip()
     if left_out:
         said += f"; {left_out}"
@@ -251,7 +254,7 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
         if each.languages and not _fits(each, languages):
             said += f"; but {each.name} is {'-'.join(each.languages)} {each.by}"
     text = written(mark_of(files), path, made, overrides)
-    return Made(text, recipe, said, device="a GPU" if on_gpu else "processors")
+    return Made(text, recipe, said, device="a GPU" if on_gpu else "CPUs")
 
 
 def without(shown: Sequence[Shown]) -> str:

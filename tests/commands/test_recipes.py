@@ -62,7 +62,7 @@ def test_a_gpu_gets_a_larger_model_than_processors(device: str, monkeypatch: pyt
     RECIPE.unlink()
     found, said = find(TABLE)
     assert found.recipe.model.d_model == 128
-    assert said[1].endswith(" of training on processors")
+    assert said[1].endswith(" of training on CPUs")
 
 
 def test_a_plan_writes_nothing_and_shows_the_same_recipe() -> None:
