@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -52,6 +53,7 @@ def find_together(
     group: Group,
     minutes: float,
     say: Callable[[str], None],
+    out: Path | None,
 ) -> Given:
     """Return on each rank of a group what `find_given` returns on rank 0, which alone looks at files and writes.
 
@@ -61,7 +63,7 @@ def find_together(
 
     def find() -> str:
         nonlocal found
-        found = find_given(names, overrides, device, False, say)
+        found = find_given(names, overrides, device, False, say, out)
         return found.name
 
     name = group.first(find)
@@ -69,7 +71,7 @@ def find_together(
         return found
     if [name] != list(names):
         wait_for(Path(name), 60 * minutes, group.check)
-    return find_given([name], overrides, device, False, say)
+    return find_given([name], overrides, device, False, say, out)
 
 
 def minutes_to_meet(names: Sequence[str], overrides: Sequence[str]) -> float:
@@ -81,20 +83,26 @@ def minutes_to_meet(names: Sequence[str], overrides: Sequence[str]) -> float:
 
 
 def find_given(
-    names: Sequence[str], overrides: Sequence[str], device: str, only_planned: bool, say: Callable[[str], None]
+    names: Sequence[str],
+    overrides: Sequence[str],
+    device: str,
+    only_planned: bool,
+    say: Callable[[str], None],
+    out: Path | None = None,
 ) -> Given:
     """Return the recipe that one name stands for, or the one for files, which is written unless it is there.
 
-    Its sizes depend on `device`, the value of --device. Files with training.init_from are corrections of that model. A
-    recipe that is `only_planned` is not written. Raise UserError if the recipe is invalid, if none can be made for the
-    files, or if a file of its name is there that was not written for them.
+    Its run is in `out` if the user names that. Its sizes depend on `device`, the value of --device. Files with
+    training.init_from are corrections of that model. A recipe that is `only_planned` is not written. Raise UserError if
+    the recipe is invalid, if none can be made for the files, or if a file of its name is there that was not written for
+    them.
     """
     name = names[0]
     if _is_recipe(names):
         if Path(name).is_dir():
             say(f"{name}: the recipe that comes with nmt, not the folder, whose name is {name}/")
         run = Path(Path(name).stem) if first_line(Path(name)) else RUN
-        return Given(*load_with_base(name, overrides), run, name)
+        return Given(*load_with_base(name, overrides), out or run, name)
     check_no_recipe(names)
     _check_no_run(names)
     start = str(section(given_by(overrides), "training").get("init_from") or "")
@@ -104,9 +112,9 @@ def find_given(
     if start:
         _check_elsewhere(place)
         path = _next_of(start, mark)
-    run = Path(path.stem)
+    run = out or Path(path.stem)
     if path.exists() or path.is_symlink():
-        if first_line(path) != mark:
+        if not _is_for(first_line(path), mark):
             problem = f"{path}: is there already, and nmt has not written it for {shlex.join(names)}"
             raise UserError(problem, f"nmt train {path} trains it; to train these files, rename it or them")
         _check_languages(path, overrides)
@@ -122,14 +130,25 @@ def find_given(
         return Given(made.recipe, None, run, str(path))
     _write(made, path)
     if start:
-        run.mkdir(exist_ok=True)  # by which other processes, and this command again, know what is under way
+        Path(path.stem).mkdir(exist_ok=True)  # by which other processes, and this command again, know what is under way
     say(f"recipe: {path} is written, for {_length(made)}")
     if made.recipe.training.replace_init and place is not None:
         say(f"run: {run}/, until it takes the place of {place}")
     else:
-        same = mark.removeprefix(MARK)
-        say(f"run: {run}/; to start it or go on with it: nmt train {same}, or nmt train {path}")
+        into = shlex.join(["--out", str(out)]) if out else ""
+        commands = [f"nmt train {files} {into}".rstrip() for files in (mark.removeprefix(MARK), path)]
+        say(f"run: {run}/; to start it or go on with it: {', or '.join(commands)}")
     return Given(*load_with_base(path), run, str(path))
+
+
+def _is_for(line: str, mark: str) -> bool:
+    """Return whether the first lines of two recipes name the same files, wherever these are seen from."""
+    if line == mark:
+        return True
+    with suppress(ValueError):  # a person has changed the line
+        found, wanted = ([os.path.abspath(word) for word in shlex.split(each)] for each in (line, mark))
+        return found == wanted
+    return False
 
 
 def _check_languages(path: Path, overrides: Sequence[str]) -> None:

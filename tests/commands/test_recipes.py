@@ -89,6 +89,20 @@ def test_nothing_that_a_person_wrote_is_replaced() -> None:
     assert RECIPE.read_text() == before
 
 
+def test_the_same_files_may_be_called_otherwise() -> None:
+    find(TABLE)
+    for name in (f"../{Path.cwd().name}/{TABLE}", str(Path(TABLE).absolute())):
+        assert find(name)[1] == [f"recipe: {RECIPE}, as it is"]
+
+
+def test_the_folder_that_a_user_names_is_the_one_that_is_said() -> None:
+    said = list[str]()
+    given = find_given([TABLE], (), "cpu", False, said.append, Path("my run"))
+    assert given.run == Path("my run")
+    commands = f"nmt train {TABLE} --out 'my run', or nmt train {RECIPE} --out 'my run'"
+    assert said[2] == f"run: my run/; to start it or go on with it: {commands}"
+
+
 def test_a_recipe_among_files_is_named_even_if_the_files_would_get_its_name() -> None:
     Path("mine.yaml").write_text("extends: laptop\n")
     error = refusal("mine.yaml", TABLE)
