@@ -340,7 +340,8 @@ def _chosen(texts: Sequence[_Labelled], wanted: Languages) -> Sequence[_Labelled
         if len(found) == 2:
             return found
     if len(texts) == 2:
-        return texts
+        is_reversed = texts[0].role == "target" or texts[1].role == "source"
+        return texts[::-1] if is_reversed else texts
     named = [text for text in texts if text.role]
     if len(named) != 2:
         return None
@@ -501,6 +502,11 @@ def _check_lines(name: str) -> None:
 def _not_two(names: Sequence[str]) -> UserError:
     """Return the error for other than two files of lines, of which a single one may be a table or records."""
     name = names[0]
+    inner = Path(name).with_suffix("").name
+    if len(names) == 1 and ending_of(Path(name)) in TEXT and format_of(inner):  # Windows hides the last ending
+        return UserError(
+            f"{name}: seems to be {format_of(inner)}, but its name does not end so", f"rename it to {inner}"
+        )
     divider = _divider_of(name) if len(names) == 1 else ""
     if divider == "\t":
         hint = f"if its rows hold a source and a translation, rename it to {_stem(name)}.tsv"

@@ -79,6 +79,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("x.en-de.csv", labelled(4, 3), ("tgt_sentence", "src_sentence"), [2, 1]),
         ("x.en-de.tsv", labelled(4, 3), ("Translation", "Original text"), [2, 1]),
         ("x.en-de.jsonl", labelled(4, 0, 3), ("targetText", "id", "sourceText"), ["sourceText", "targetText"]),
+        ("x.en-de.jsonl", labelled(4, 3), ("translation", "text"), ["text", "translation"]),
         ("x.jsonl", labelled(3, 4), ("English text", "German text"), ["English text", "German text"]),
     ],
 )
@@ -226,6 +227,13 @@ def test_the_recipe_has_the_settings_and_a_comment_on_each_choice() -> None:
         "  minutes: 30 # of training in all; more of them teach it more" in make_recipe([name], Path("x.yaml"), ()).text
     )
     assert any(line.endswith("# x.en-de.tsv without column 1 (names or single words: name1, name2)") for line in lines)
+
+
+def test_what_cannot_be_looked_at_in_a_folder_is_left_out() -> None:
+    Path("all").mkdir()
+    Path("all/link.tsv").symlink_to("x" * 300)  # a name that is too long, as one that may not be read, is an error
+    write("all/a.en-de.tsv")
+    assert [each.file for each in make_recipe(["all"], Path("x.yaml"), ()).recipe.data.train] == ["all/a.en-de.tsv"]
 
 
 def test_files_that_are_called_as_what_one_tests_on_are_named_if_they_are_trained_on() -> None:
@@ -384,6 +392,7 @@ def test_archives_parquet_and_single_translators_files_show_their_languages() ->
         (["x.docx.sdlxliff"], "x.docx.sdlxliff: is neither text of lines", "rename it to x.docx.xlf"),
         (["quoted.tsv"], "quoted.tsv: has its cells in quotation marks", "rename it to quoted.csv"),
         (["x.en", "x.srt"], "x.srt: is neither text of lines nor a file of pairs", "save it as .tsv"),
+        (["pairs.csv.txt"], "pairs.csv.txt: seems to be .csv, but its name does not end so", "rename it to pairs.csv"),
         (["anki.txt"], "anki.txt: has columns, separated by tabs", "rename it to anki.tsv"),
         (["bars.txt"], "bars.txt: has columns, separated by |||", "to a file of the name bars.tsv"),
         (["x.en-fr.jsonl"], "without text: id (numbers: 0, 1), text (an object)", "as text"),
@@ -428,6 +437,7 @@ def test_files_that_do_not_say_enough_are_refused(names: Sequence[str], problem:
         archive.add("x.en")
     for name in ("a.de.sgm", "x.docx.sdlxliff"):
         Path(name).write_text("<x>\n")
+    Path("pairs.csv.txt").write_text("en;de\n")
     Path("anki.txt").write_text("#separator:tab\n" + Path("pairs.tsv").read_text())
     Path("bars.txt").write_text("".join(" ||| ".join(pair) + "\n" for pair in PAIRS))
     Path("bars.csv").write_text("".join("|".join(pair) + "\n" for pair in PAIRS))
