@@ -120,6 +120,8 @@ def find_given(
         _check_languages(path, overrides)
         say(f"recipe: {path}, as it is")
         return Given(*load_with_base(path, overrides), run, str(path))
+    if not only_planned:
+        _check_writable(path, name)
     made = _made(names, start, path, overrides, device)
     say(made.said)
     if only_planned:
@@ -212,10 +214,17 @@ def _check_elsewhere(place: Path | None) -> None:
         raise UserError(problem, "run this in another folder, such as where the model was trained")
 
 
+def _check_writable(path: Path, name: str) -> None:
+    """Raise UserError unless the recipe for files, of which `name` is the first, can be written here."""
+    if not os.access(Path.cwd(), os.W_OK):
+        hint = f"run this in a folder that you may write to, and name {os.path.abspath(name)} there"
+        raise UserError(f"{path}: cannot be written to {Path.cwd()}", hint)
+
+
 def _check_no_run(names: Sequence[str]) -> None:
     """Raise UserError if one of several names is of the folder of a run, in which no pairs are."""
     for name in names:
-        if (Path(name) / LOCK).exists():
+        if os.path.exists(Path(name) / LOCK):  # without an error if the folder may not be read
             recipe = Path(f"{Path(name)}.yaml")
             known = recipe if recipe.exists() else "RECIPE"
             raise UserError(f"{name}: is the folder of a run, not of pairs", f"nmt train {known} goes on with it")

@@ -131,7 +131,9 @@ def test_a_wrong_setting_writes_no_recipe() -> None:
 def test_a_folder_that_cannot_be_written_is_named() -> None:
     Path().chmod(0o500)
     try:
-        assert "cannot be written" in refusal(TABLE).message
+        error = refusal(TABLE)
+        assert error.message == f"{RECIPE}: cannot be written to {Path.cwd()}"
+        assert str(Path(TABLE).absolute()) in error.hint
     finally:
         Path().chmod(0o700)
 
