@@ -340,8 +340,9 @@ def _chosen(texts: Sequence[_Labelled], wanted: Languages) -> Sequence[_Labelled
         if len(found) == 2:
             return found
     if len(texts) == 2:
+        is_named = isinstance(texts[0].field, str)  # the first row of a table may be a pair: Target, Ziel
         is_reversed = texts[0].role == "target" or texts[1].role == "source"
-        return texts[::-1] if is_reversed else texts
+        return texts[::-1] if is_named and is_reversed else texts
     named = [text for text in texts if text.role]
     if len(named) != 2:
         return None

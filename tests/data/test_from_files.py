@@ -71,6 +71,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("x.en-de.tsv", PAIRS, (), [1, 2]),
         ("x.de-en.tsv", PAIRS, (), [1, 2]),
         ("x.tsv", PAIRS, ("English", "German"), [1, 2]),
+        ("x.en-de.tsv", [("Target", "Ziel"), *PAIRS], (), [1, 2]),
         ("x.en-de.tsv", labelled(0, 3, 1, 4, 2), (), [2, 4]),
         ("x.csv", labelled(0, 4, 3), ("id", "de", "text_en"), [2, 3]),
         ("x.jsonl", labelled(3, 0, 4), ("en", "id", "de"), None),
