@@ -172,12 +172,20 @@ def _of_folder(name: str, wanted: Languages) -> list[Shown]:
     if all(format_of(path) in UNITS for path in files):
         found = [_of_units(name, files, wanted)]
     else:
-        found = [_of_file(str(path), wanted) for path in files]
+        found = [_of_file_in(name, path, wanted) for path in files]
     if lines:
         more = f" and {len(lines) - EXAMPLES:,} more" if len(lines) > EXAMPLES else ""
         those = f"files of lines ({', '.join(map(str, lines[:EXAMPLES]))}{more}), which must be named"
         found[0] = found[0]._replace(left_out=", ".join(filter(None, (found[0].left_out, those))))
     return found
+
+
+def _of_file_in(folder: str, path: Path, wanted: Languages) -> Shown:
+    """Look at a file of a folder, which may hold others than files of pairs."""
+    try:
+        return _of_file(str(path), wanted)
+    except UserError as error:
+        raise type(error)(error.message, f"move it out of {folder}, or {error.hint}") from None
 
 
 def _lines_in(folder: Path) -> list[Path]:

@@ -393,6 +393,11 @@ def test_archives_parquet_and_single_translators_files_show_their_languages() ->
         (["x.docx.sdlxliff"], "x.docx.sdlxliff: is neither text of lines", "rename it to x.docx.xlf"),
         (["quoted.tsv"], "quoted.tsv: has its cells in quotation marks", "rename it to quoted.csv"),
         (["x.en", "x.srt"], "x.srt: is neither text of lines nor a file of pairs", "save it as .tsv"),
+        (
+            ["all"],
+            "all/names.csv: has no two columns",
+            "move it out of all, or put each source and its translation into",
+        ),
         (["pairs.csv.txt"], "pairs.csv.txt: seems to be .csv, but its name does not end so", "rename it to pairs.csv"),
         (["anki.txt"], "anki.txt: has columns, separated by tabs", "rename it to anki.tsv"),
         (["bars.txt"], "bars.txt: has columns, separated by |||", "to a file of the name bars.tsv"),
@@ -439,6 +444,9 @@ def test_files_that_do_not_say_enough_are_refused(names: Sequence[str], problem:
     for name in ("a.de.sgm", "x.docx.sdlxliff"):
         Path(name).write_text("<x>\n")
     Path("pairs.csv.txt").write_text("en;de\n")
+    Path("all").mkdir()
+    write("all/a.en-de.tsv")
+    Path("all/names.csv").write_text("Anna\nBob\n")
     Path("anki.txt").write_text("#separator:tab\n" + Path("pairs.tsv").read_text())
     Path("bars.txt").write_text("".join(" ||| ".join(pair) + "\n" for pair in PAIRS))
     Path("bars.csv").write_text("".join("|".join(pair) + "\n" for pair in PAIRS))
