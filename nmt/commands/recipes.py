@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -52,6 +53,7 @@ def find_together(
     group: Group,
     minutes: float,
     say: Callable[[str], None],
+    out: Path | None,
 ) -> Given:
     """Return on each rank of a group what `find_given` returns on rank 0, which alone looks at files and writes.
 
@@ -61,7 +63,7 @@ def find_together(
 
     def find() -> str:
         nonlocal found
-        found = find_given(names, overrides, device, False, say)
+        found = find_given(names, overrides, device, False, say, out)
         return found.name
 
     name = group.first(find)
@@ -69,7 +71,7 @@ def find_together(
         return found
     if [name] != list(names):
         wait_for(Path(name), 60 * minutes, group.check)
-    return find_given([name], overrides, device, False, say)
+    return find_given([name], overrides, device, False, say, out)
 
 
 def minutes_to_meet(names: Sequence[str], overrides: Sequence[str]) -> float:
@@ -81,21 +83,28 @@ def minutes_to_meet(names: Sequence[str], overrides: Sequence[str]) -> float:
 
 
 def find_given(
-    names: Sequence[str], overrides: Sequence[str], device: str, only_planned: bool, say: Callable[[str], None]
+    names: Sequence[str],
+    overrides: Sequence[str],
+    device: str,
+    only_planned: bool,
+    say: Callable[[str], None],
+    out: Path | None = None,
 ) -> Given:
     """Return the recipe that one name stands for, or the one for files, which is written unless it is there.
 
-    Its sizes depend on `device`, the value of --device. Files with training.init_from are corrections of that model. A
-    recipe that is `only_planned` is not written. Raise UserError if the recipe is invalid, if none can be made for the
-    files, or if a file of its name is there that was not written for them.
+    Its run is in `out` if the user names that. Its sizes depend on `device`, the value of --device. Files with
+    training.init_from are corrections of that model. A recipe that is `only_planned` is not written. Raise UserError if
+    the recipe is invalid, if none can be made for the files, or if a file of its name is there that was not written for
+    them.
     """
     name = names[0]
     if _is_recipe(names):
         if Path(name).is_dir():
             say(f"{name}: the recipe that comes with nmt, not the folder, whose name is {name}/")
         run = Path(Path(name).stem) if first_line(Path(name)) else RUN
-        return Given(*load_with_base(name, overrides), run, name)
+        return Given(*load_with_base(name, overrides), out or run, name)
     check_no_recipe(names)
+    _check_no_run(names)
     start = str(section(given_by(overrides), "training").get("init_from") or "")
     mark = mark_of(names, start)
     path = Path(f"{_name_for(name)}.yaml")
@@ -103,14 +112,16 @@ def find_given(
     if start:
         _check_elsewhere(place)
         path = _next_of(start, mark)
-    run = Path(path.stem)
+    run = out or Path(path.stem)
     if path.exists() or path.is_symlink():
-        if first_line(path) != mark:
+        if not _is_for(first_line(path), mark):
             problem = f"{path}: is there already, and nmt has not written it for {shlex.join(names)}"
             raise UserError(problem, f"nmt train {path} trains it; to train these files, rename it or them")
         _check_languages(path, overrides)
         say(f"recipe: {path}, as it is")
         return Given(*load_with_base(path, overrides), run, str(path))
+    if not only_planned:
+        _check_writable(path, name)
     made = _made(names, start, path, overrides, device)
     say(made.said)
     if only_planned:
@@ -121,14 +132,25 @@ def find_given(
         return Given(made.recipe, None, run, str(path))
     _write(made, path)
     if start:
-        run.mkdir(exist_ok=True)  # by which other processes, and this command again, know what is under way
+        Path(path.stem).mkdir(exist_ok=True)  # by which other processes, and this command again, know what is under way
     say(f"recipe: {path} is written, for {_length(made)}")
     if made.recipe.training.replace_init and place is not None:
         say(f"run: {run}/, until it takes the place of {place}")
     else:
-        same = mark.removeprefix(MARK)
-        say(f"run: {run}/; nmt train {same} trains it and goes on with it, and so does nmt train {path}")
+        into = shlex.join(["--out", str(out)]) if out else ""
+        commands = [f"nmt train {files} {into}".rstrip() for files in (mark.removeprefix(MARK), path)]
+        say(f"run: {run}/; to start it or go on with it: {', or '.join(commands)}")
     return Given(*load_with_base(path), run, str(path))
+
+
+def _is_for(line: str, mark: str) -> bool:
+    """Return whether the first lines of two recipes name the same files, wherever these are seen from."""
+    if line == mark:
+        return True
+    with suppress(ValueError):  # a person has changed the line
+        found, wanted = ([os.path.abspath(word) for word in shlex.split(each)] for each in (line, mark))
+        return found == wanted
+    return False
 
 
 def _check_languages(path: Path, overrides: Sequence[str]) -> None:
@@ -192,6 +214,22 @@ def _check_elsewhere(place: Path | None) -> None:
         raise UserError(problem, "run this in another folder, such as where the model was trained")
 
 
+def _check_writable(path: Path, name: str) -> None:
+    """Raise UserError unless the recipe for files, of which `name` is the first, can be written here."""
+    if not os.access(Path.cwd(), os.W_OK):
+        hint = f"run this in a folder that you may write to, and name {os.path.abspath(name)} there"
+        raise UserError(f"{path}: cannot be written to {Path.cwd()}", hint)
+
+
+def _check_no_run(names: Sequence[str]) -> None:
+    """Raise UserError if one of several names is of the folder of a run, in which no pairs are."""
+    for name in names:
+        if os.path.exists(Path(name) / LOCK):  # without an error if the folder may not be read
+            recipe = Path(f"{Path(name)}.yaml")
+            known = recipe if recipe.exists() else "RECIPE"
+            raise UserError(f"{name}: is the folder of a run, not of pairs", f"nmt train {known} goes on with it")
+
+
 def _next_of(start: str, mark: str) -> Path:
     """Return the recipe by which a model learns next: the first of a free number, or the last one if that is not done.
 
@@ -212,8 +250,8 @@ def _next_of(start: str, mark: str) -> Path:
 def _name_for(name: str) -> str:
     """Return the name of the recipe and of the run for files of which `name` is the first.
 
-    It is the file's without endings; with -model behind it if a folder of this name holds something else than a run,
-    as the one of prepared data does.
+    It is the file's without endings; with -model behind it if something else than a run is called so, as the folder of
+    prepared data is.
     """
     path = Path(name)
     stem = path.resolve().name
@@ -221,7 +259,8 @@ def _name_for(name: str) -> str:
         stem = Path(split_suffix(path.name)[0]).stem
     stem = _plain(stem)
     folder = Path(stem)
-    is_taken = folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists()
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    is_taken = folder.exists() and not is_empty and not (folder / LOCK).exists()
     return f"{stem}-model" if is_taken or stem == DATA else stem
 
 

@@ -77,9 +77,9 @@ def train(options: TrainOptions) -> None:
         _train_as_rank(options, world)
         return
     console = options.console
-    given = find_given(options.names, options.overrides, options.device, options.plan, console.say)
+    given = find_given(options.names, options.overrides, options.device, options.plan, console.say, options.out)
     recipe = given.recipe
-    out = options.out or given.run
+    out = given.run
     from nmt.training import start
     from nmt.training.distributed import Group
     from nmt.training.forked import ForkedGroup
@@ -134,10 +134,12 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
         with group:
             # Where nmt train has started the ranks, it has said what it found.
             finding = Console(console.quiet or is_by_nmt(os.environ))
-            given = find_together(options.names, options.overrides, options.device, group, minutes, finding.say)
+            given = find_together(
+                options.names, options.overrides, options.device, group, minutes, finding.say, options.out
+            )
             recipe = given.recipe
             settings = recipe.training
-            out = options.out or given.run
+            out = given.run
             count_ranks(options.device, options.devices, found=world)  # refuses another number
             device = choose_device(device_of(options.device, world), threads_of_rank(options.threads, world))
             group.use(device, settings.timeout_minutes)

@@ -18,10 +18,21 @@ import numpy as np
 from nmt.data.corpus import Chunk, Corpus, Ids, Rows, pair_encoder
 from nmt.data.data_report import read_report
 from nmt.data.directions import dataset_direction
-from nmt.data.from_files import Choice, Made, agreed_languages, count_pairs, given_by, loaded, mark_of, section, written
+from nmt.data.from_files import (
+    Choice,
+    Made,
+    agreed_languages,
+    count_pairs,
+    given_by,
+    loaded,
+    mark_of,
+    section,
+    without,
+    written,
+)
 from nmt.data.pairs import Pair, input_files, read_pairs
 from nmt.data.prepare import CHUNK, CHUNK_TEXT, clean_pairs, reasons_of, sources_of
-from nmt.data.shown import Languages, Shown, are_like, look_at
+from nmt.data.shown import Languages, Shown, UnclearColumns, are_like, look_at
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.recipe.addresses import is_address
@@ -84,7 +95,8 @@ def make_corrections(files: Sequence[str], start: Start, path: Path, overrides: 
         raise UserError(f"{files[0]}: has no pair to learn", "name files with finished translations")
     repeated = _before(start)
     sets = _sets_from_before(repeated, size.pairs, path)
-    beside = f"and as many that {start.name} was trained on" if sets else ""
+    left_out = without(shown)
+    beside = "; ".join(filter(None, (left_out, f"and as many that {start.name} was trained on" if sets else "")))
     made += [
         Choice("data.train", corrections + sets, beside),
         *_scored(start, section(given, "data")),
@@ -100,6 +112,8 @@ def make_corrections(files: Sequence[str], start: Start, path: Path, overrides: 
     made.insert(0, Choice("extends", BASE))
     text = written(mark_of(files, start.name), path, made, overrides)
     said = f"{' '.join(files)}: {size.described} to learn, into {start.name}"
+    if left_out:
+        said += f"; {left_out}"
     return Made(text, recipe, said, {_beside(path, direction): pairs for direction, pairs in repeated.items()})
 
 
@@ -109,9 +123,12 @@ def _look_at(files: Sequence[str], start: Start, given: Tree) -> tuple[Sequence[
     if languages == UNKNOWN_LANGUAGES:
         wanted = section(given, "data")
         languages = (str(wanted.get("source") or ""), str(wanted.get("target") or ""))
+    try:
         shown = look_at(files, languages)
+    except UnclearColumns as error:  # data.train would replace the pairs from before
+        raise UserError(error.message, "keep two columns: sources, and translations to learn") from None
+    if start.data.languages == UNKNOWN_LANGUAGES:
         return shown, *agreed_languages(shown, languages)
-    shown = look_at(files, languages)
     _check_languages(shown, start)
     return shown, languages, f"as {start.name}"
 

@@ -22,7 +22,7 @@ from nmt.data.shown import Languages, Shown, are_like, look_at
 from nmt.recipe import Recipe, Training, load
 from nmt.recipe.yaml_files import Dumper, Origins, Tree, override, shipped_recipes
 from nmt.system.errors import UserError
-from nmt.system.parallelism import cores
+from nmt.system.parallelism import threads_of_torch
 from nmt.system.speed import core_flops
 from nmt.text.language_codes import Language, named_language
 from nmt.text.lines import stripped
@@ -216,7 +216,8 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
     shown = [Shown(file, None) for file in files] if "train" in data else look_at(files, wanted)
     languages, by = agreed_languages(shown, wanted)
     shown, others = _in_languages(shown, languages)
-    notes = [f"{each.name} without {each.left_out}" for each in shown if each.left_out]
+    notes = list(filter(None, [without(shown)]))
+    notes += [f"also reads {', '.join(each.variants)} as {languages[1]}" for each in shown if each.variants]
     evaluation = [each.name for each in shown if len(shown) > 1 and EVALUATION.search(Path(each.name).name)]
     if evaluation:
         notes.append(f"also trains on {', '.join(evaluation)}")
@@ -237,11 +238,15 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
         sources = f"{size.sources:,} different source{'' if size.sources == 1 else 's'}"
         problem = f"{files[0]}: {size.described} with {sources}; at least {FEWEST:,} are needed to learn from"
         raise UserError(problem, "name more files; some 10,000 pairs begin to show a result")
-    flops = None if on_gpu else min(RANKS, cores()) * core_flops()
+    # As many as will train: PyTorch counts cores, of which some have two hyperthreads.
+    flops = None if on_gpu else min(RANKS, threads_of_torch(None)) * core_flops()
     has_sizes = not SIZES.isdisjoint(section(given, "model")) or not VECTORS.isdisjoint(section(given, "training"))
     made += choices(size, recipe, flops, has_sizes)
     recipe = loaded(base, made, given, overrides)
-    made.insert(0, Choice("extends", base, "half an hour of training; for two hours add training: {minutes: 120}"))
+    made.insert(0, Choice("extends", base, "which comes with nmt, and has all other settings"))
+    minutes = recipe.training.minutes or 0.0
+    whole = int(minutes) if minutes.is_integer() else minutes
+    made.append(Choice("training.minutes", whole, "of training in all; more of them teach it more"))
     said = f"{' '.join(files)}: {size.described}, {'-'.join(recipe.data.languages)} {by}".rstrip()
     if left_out:
         said += f"; {left_out}"
@@ -249,7 +254,12 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
         if each.languages and not _fits(each, languages):
             said += f"; but {each.name} is {'-'.join(each.languages)} {each.by}"
     text = written(mark_of(files), path, made, overrides)
-    return Made(text, recipe, said, device="a GPU" if on_gpu else "processors")
+    return Made(text, recipe, said, device="a GPU" if on_gpu else "CPUs")
+
+
+def without(shown: Sequence[Shown]) -> str:
+    """Return what files hold that is not read; nothing if all is."""
+    return "; ".join(f"{each.name} without {each.left_out}" for each in shown if each.left_out)
 
 
 def given_by(overrides: Sequence[str]) -> Tree:

@@ -141,7 +141,7 @@ def files_in(folder: Path) -> Iterator[Path]:
     """Yield the files of a folder and of those in it, except hidden ones, such as copies that an editor keeps."""
     for path in folder.rglob("*"):
         parts = path.relative_to(folder).parts
-        if not any(part.startswith(".") for part in parts) and path.is_file():
+        if not any(part.startswith(".") for part in parts) and os.path.isfile(path):  # without an error if unreadable
             yield path
 
 

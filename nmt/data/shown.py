@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt.data.pairs import fields_of, files_in, kind_of_value, pair_files, read_records
-from nmt.data.tables import FEW_ROWS, LOOKED_AT, SHOWN, first_rows, looks, role_of
+from nmt.data.tables import FEW_ROWS, KEYS, LOOKED_AT, SHOWN, WORDS, first_rows, looks, role_of
 from nmt.formats.declared import (
     check_kind,
     content_of,
@@ -29,9 +29,9 @@ from nmt.formats.declared import (
 )
 from nmt.recipe.addresses import is_address
 from nmt.recipe.data import PAIRS, TABLES, UNITS, format_of
-from nmt.system.compression import names_in, split_suffix
+from nmt.system.compression import LISTED, names_in, split_suffix
 from nmt.system.errors import UserError
-from nmt.text.language_codes import Language, direction_in, language_in, named_language
+from nmt.text.language_codes import Language, direction_in, is_same, named_language
 from nmt.text.lines import read_lines
 
 Languages = tuple[str, str]
@@ -39,12 +39,17 @@ Languages = tuple[str, str]
 BY_CUSTOM = "en"
 """The source language of translators' files that do not say it: gettext's and Qt's custom"""
 BY_NAME = "by the file's name"
+COLUMNS = 8  # that are named of those left out
 EXAMPLES = 2  # cells of a column, or files, that are left out
 TEXT = (".txt", ".text")
 DIVIDERS = ("{", "|||", "\t")  # of lines that are records or rows
 RECIPES = ("", ".yaml", ".yml")  # endings of recipes
 PLAIN = re.compile(r"[\w./-]+")
 """A name that YAML reads as it is"""
+
+
+class UnclearColumns(UserError):
+    """Columns of which nothing says which two are wanted."""
 
 
 class Shown(NamedTuple):
@@ -63,6 +68,8 @@ class Shown(NamedTuple):
     """What is not read, behind `without`: columns and what they look like, or files of lines in a folder"""
     units: Sequence[Path] = ()
     """Translators' files, of one or of a folder of them"""
+    variants: Sequence[str] = ()
+    """Codes of translators' files that are read as their target language, of other regions"""
     labels: tuple[str, str] | None = None
     """Names of the columns, or the first texts, if they say no languages"""
 
@@ -165,7 +172,7 @@ def _of_folder(name: str, wanted: Languages) -> list[Shown]:
     if all(format_of(path) in UNITS for path in files):
         found = [_of_units(name, files, wanted)]
     else:
-        found = [_of_file(str(path), wanted) for path in files]
+        found = [_of_file_in(name, path, wanted) for path in files]
     if lines:
         more = f" and {len(lines) - EXAMPLES:,} more" if len(lines) > EXAMPLES else ""
         those = f"files of lines ({', '.join(map(str, lines[:EXAMPLES]))}{more}), which must be named"
@@ -173,14 +180,27 @@ def _of_folder(name: str, wanted: Languages) -> list[Shown]:
     return found
 
 
+def _of_file_in(folder: str, path: Path, wanted: Languages) -> Shown:
+    """Look at a file of a folder, which may hold others than files of pairs."""
+    try:
+        return _of_file(str(path), wanted)
+    except UserError as error:
+        raise type(error)(error.message, f"move it out of {folder}, or {error.hint}") from None
+
+
 def _lines_in(folder: Path) -> list[Path]:
-    """Return a folder's files that seem to be of lines: those whose names differ in a language alone, x.en and x.de."""
+    """Return a folder's files that seem to be of lines: those whose names differ in a language alone, x.en and x.de.
+
+    The largest come first, which are likelier to be training data than others.
+    """
     by_stem = dict[Path, list[Path]]()
     for path in sorted(files_in(folder)):
         plain = path.with_name(split_suffix(path.name)[0])
         if format_of(path) is None and named_language(plain.suffix[1:]):
             by_stem.setdefault(plain.with_suffix(""), []).append(path)
-    return [path for paths in by_stem.values() if len(paths) > 1 for path in paths]
+    groups = [paths for paths in by_stem.values() if len(paths) > 1]
+    groups.sort(key=lambda paths: -sum(path.stat().st_size for path in paths))
+    return [path for paths in groups for path in paths]
 
 
 def _of_file(name: str, wanted: Languages) -> Shown:
@@ -190,19 +210,26 @@ def _of_file(name: str, wanted: Languages) -> Shown:
     if form in TABLES:
         return _of_table(name, wanted)
     if form == ".zip":
-        return _of_archive(name)
+        return _of_archive(name, wanted)
     return _of_records(name, wanted)
 
 
-def _of_archive(name: str) -> Shown:
+def _of_archive(name: str, wanted: Languages) -> Shown:
     """Look at the name of a .zip or, for lack of languages in it, at those of its files."""
     languages = direction_in(_stem(name))
     if languages is not None:
         return Shown(name, languages, BY_NAME)
-    names = [each for each in names_in(Path(name)) if _by_ending(each)]
-    codes = [_by_ending(each) for each in names]
-    if len(codes) != 2 or codes[0] == codes[1]:
+    everything = names_in(Path(name))
+    names = [each for each in everything if _by_ending(each)]
+    codes = list(dict.fromkeys(map(_by_ending, names)))
+    if all(wanted):
         return Shown(name, None)
+    if len(codes) < 2:
+        problem = f"{name}: has no two files of lines, whose names end in a language, such as x.en and x.de"
+        raise UserError(f"{problem} ({', '.join(everything[:LISTED])})", "extract its files, and name them")
+    if len(codes) > 2:
+        hint = f"say which, such as --set data.source={codes[0]} --set data.target={codes[1]}"
+        raise UserError(f"{name}: has files in {', '.join(codes)}", hint)
     direction = direction_in(_stem(names[0]))
     if direction is None or not are_like(direction, (codes[1], codes[0])):
         direction = (codes[0], codes[1])
@@ -224,6 +251,11 @@ class _Labelled(NamedTuple):
         return role_of(self.label)
 
     @property
+    def language(self) -> str:
+        """The code of the language that its name says; else nothing"""
+        return named_language(self.role)
+
+    @property
     def described(self) -> str:
         examples = ", ".join(list(dict.fromkeys(filter(None, self.cells)))[:EXAMPLES])
         return f"{self.field} ({self.look}: {examples[:SHOWN]})" if examples else f"{self.field} ({self.look})"
@@ -237,7 +269,7 @@ def _of_table(name: str, wanted: Languages) -> Shown:
     widths = [len(row) for row in rows]
     most_frequent = max(widths, key=widths.count)
     if most_frequent < 2:
-        separators = "commas, semicolons or tabs" if format_of(name) == ".csv" else "tabs"
+        separators = "commas, semicolons, tabs or |" if format_of(name) == ".csv" else "tabs"
         problem = f"{name}: has no two columns, separated by {separators}: {' '.join(rows[0])[:SHOWN]}"
         raise UserError(problem, f"put each source and its translation into one row, separated by {separators}")
     if format_of(name) == ".tsv" and all(cell[:1] == cell[-1:] == '"' for row in rows[:FEW_ROWS] for cell in row):
@@ -269,6 +301,11 @@ def _of_records(name: str, wanted: Languages) -> Shown:
     return _of_columns(name, columns, wanted, "by its keys")
 
 
+def _listed(columns: Sequence[str]) -> str:
+    more = f" and {len(columns) - COLUMNS:,} more" if len(columns) > COLUMNS else ""
+    return ", ".join(columns[:COLUMNS]) + more
+
+
 def _labelled(fields: Iterable[Any], labels: Iterable[str], cells: Sequence[Sequence[str]]) -> list[_Labelled]:
     return [_Labelled(*each) for each in zip(fields, labels, cells, looks(cells), strict=True)]
 
@@ -280,19 +317,20 @@ def _of_columns(name: str, columns: Sequence[_Labelled], wanted: Languages, by: 
     if len(texts) < 2:
         problem = f"{name}: needs two columns of text, and has {len(texts)}"
         if others:
-            problem += f"; without text: {', '.join(others)}"
-        readable = [column.field for column in columns if any(column.cells)]
+            problem += f"; without text: {_listed(others)}"
+        readable = [column for column in columns if any(column.cells)]
         if len(readable) < 2:
             raise UserError(problem, "write each source and its translation as text, in columns of their own")
-        raise UserError(problem, f"leave it out or, if that is wrong, name two: {_setting(name, readable)}")
+        raise UnclearColumns(problem, f"leave it out or, if that is wrong, name two: {_setting(name, readable)}")
     chosen = _chosen(texts, wanted)
     if chosen is None:
         those = ", ".join(f"{column.field} ({column.label[:SHOWN]})" for column in texts)
-        raise UserError(f"{name}: has {len(texts)} columns of text: {those}", _how_to_choose(name, texts, wanted))
+        hint = _how_to_choose(name, texts, wanted)
+        raise UnclearColumns(f"{name}: has {len(texts)} columns of text: {those}", hint)
     source, target = chosen
-    languages = (language_in(source.label), language_in(target.label))
+    languages = (source.language, target.language)
     others += [f"{column.field} ({column.label[:SHOWN]})" for column in texts if column not in chosen]
-    left_out = f"column {', '.join(others)}" if others else ""
+    left_out = f"column {_listed(others)}" if others else ""
     sides = (source.field, target.field)
     named = direction_in(_stem(name))
     if not all(languages) or languages[0] == languages[1]:
@@ -305,16 +343,18 @@ def _of_columns(name: str, columns: Sequence[_Labelled], wanted: Languages, by: 
 
 def _chosen(texts: Sequence[_Labelled], wanted: Languages) -> Sequence[_Labelled] | None:
     """Return the columns of source and target, in this order; None if nothing says which."""
-    for roles in (("source", "target"), wanted):
+    for roles in (("source", "target"), wanted, ("source", wanted[1]), (wanted[0], "target")):
         found = [text for role in roles for text in _of_role(texts, role)]
         if len(found) == 2:
             return found
     if len(texts) == 2:
-        return texts
+        is_named = isinstance(texts[0].field, str)  # the first row of a table may be a pair: Target, Ziel
+        is_reversed = texts[0].role == "target" or texts[1].role == "source"
+        return texts[::-1] if is_named and is_reversed else texts
     named = [text for text in texts if text.role]
     if len(named) != 2:
         return None
-    languages = (language_in(named[0].label), language_in(named[1].label))
+    languages = (named[0].language, named[1].language)
     return named if are_like(languages, wanted) or are_like(languages[::-1], wanted) else None
 
 
@@ -329,21 +369,35 @@ def _of_role(texts: Sequence[_Labelled], role: str) -> Sequence[_Labelled]:
 
 def _how_to_choose(name: str, texts: Sequence[_Labelled], wanted: Languages) -> str:
     """Return the hint for more than two columns: to name two of their languages if these tell them, else columns."""
-    codes = [text.role for text in texts if named_language(text.role)]
-    of_source = [wanted[0]] if wanted[0] else codes
+    codes = [text.language for text in texts if text.language]
+    of_source = codes
+    if wanted[0]:
+        of_source = [wanted[0]]
+    elif any(text.role == "source" for text in texts):
+        of_source = [BY_CUSTOM, *codes]
     of_target = [wanted[1]] if wanted[1] else codes
     for source in of_source:
         for target in of_target:
             if not _is_like(source, target) and _chosen(texts, (source, target)) is not None:
-                return f"say which: --set data.source={source} --set data.target={target}"
-    return f"name two: {_setting(name, [text.field for text in texts])}"
+                return f"say which, such as --set data.source={source} --set data.target={target}"
+    return f"name two: {_setting(name, texts)}"
 
 
-def _setting(name: str, fields: Sequence[Any]) -> str:
-    """Return the setting that names two columns."""
-    file = name if PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
-    setting = f"data.train=[{{file: {file}, fields: [{fields[0]}, {fields[1]}]}}]"
+def _setting(name: str, columns: Sequence[_Labelled]) -> str:
+    """Return the setting that names two columns: those that are the likeliest to hold texts."""
+
+    def doubt(column: _Labelled) -> tuple[bool, int]:
+        return column.label.lower() in KEYS, ["", WORDS, column.look].index(column.look)
+
+    two = sorted(columns, key=doubt)[:2]
+    fields = ", ".join(_quoted(str(column.field)) for column in columns if column in two)
+    setting = f"data.train=[{{file: {_quoted(name)}, fields: [{fields}]}}]"
     return f"--set {shlex.quote(setting)}"
+
+
+def _quoted(name: str) -> str:
+    """Return a name as YAML has it in a list."""
+    return name if PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 # --- files of translators -----------------------------------------------------------------------------------------
@@ -378,7 +432,13 @@ def _of_units(name: str, files: Sequence[Path], wanted: Languages) -> Shown:
     by = "as declared"
     if not all_declare and not wanted[0]:
         by = f"as declared, or {BY_CUSTOM} by custom"
-    return Shown(name, (found[0], found[1]), by, units=files)
+    variants = [] if len(set(targets)) == 1 else [code for code in dict.fromkeys(targets) if _varies(code, found[1])]
+    return Shown(name, (found[0], found[1]), by, units=files, variants=variants)
+
+
+def _varies(code: str, other: str) -> bool:
+    """Return whether two codes are of one language, but one names a region, and the other none."""
+    return is_same(code, other) and Language.of(code) != Language.of(other)
 
 
 def _sides_of_all(codes: Sequence[str], wanted: Languages) -> tuple[list[str], list[str]]:
@@ -451,6 +511,11 @@ def _check_lines(name: str) -> None:
 def _not_two(names: Sequence[str]) -> UserError:
     """Return the error for other than two files of lines, of which a single one may be a table or records."""
     name = names[0]
+    inner = Path(name).with_suffix("").name
+    if len(names) == 1 and ending_of(Path(name)) in TEXT and format_of(inner):  # Windows hides the last ending
+        return UserError(
+            f"{name}: seems to be {format_of(inner)}, but its name does not end so", f"rename it to {inner}"
+        )
     divider = _divider_of(name) if len(names) == 1 else ""
     if divider == "\t":
         hint = f"if its rows hold a source and a translation, rename it to {_stem(name)}.tsv"
@@ -460,7 +525,7 @@ def _not_two(names: Sequence[str]) -> UserError:
         return UserError(f"{name}: seems to be JSON, but its name does not end in .jsonl", hint)
     if divider:
         hint = f"write tabs in place of {divider}, to a file of the name {_stem(name)}.tsv"
-        return UserError(f"{name}: has columns, separated by {divider}, and only tabs, commas and semicolons do", hint)
+        return UserError(f"{name}: has columns, separated by {divider}, which is not read", hint)
     problem = f"{name}: is a text of one language; files of lines that translate each other are two, not {len(names)}"
     if len(names) == 1:
         return UserError(problem, "name both: nmt train x.en x.de")

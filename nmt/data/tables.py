@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import combinations, islice
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 
 from nmt.recipe.data import format_of
 from nmt.system.errors import UserError
-from nmt.text.language_codes import language_in
+from nmt.text.language_codes import LONGEST_CODE, Language, language_in, named_language
 from nmt.text.lines import one_line, read_lines, stripped
 from nmt.text.scripts import UNSPACED
 
@@ -37,11 +37,16 @@ KEY = re.compile(r"(?=.*[\d_/\\@:])\S+|.*\.[A-Za-z0-9]{1,5}|[^A-Za-z\u0080-\U001
 LABEL = re.compile(rf"{KEY.pattern}|\S*[^\s.!?…。！？]")
 """A cell that is no sentence: also a word without an end of sentence"""
 NUMBER = re.compile(r"(?=\D*\d)[-+\d.,:%/ eE]+")
-SEPARATORS = ",;\t"  # of the columns of a .csv
+WORDS = "names or single words"
+"""What a column looks like whose cells are those of KEY or LABEL"""
+SEPARATORS = ",;\t|"  # of the columns of a .csv
 SAID = re.compile(r'"?sep=(.)"?')
 """The first line of a .csv for Excel, which names the separator"""
-SOURCES = ("source", "src")  # names of columns, beside codes of languages
-TARGETS = ("target", "tgt", "trg")
+SOURCES = ("source", "src", "original")  # names of columns, beside codes of languages
+TARGETS = ("target", "tgt", "trg", "translation", "reference", "ref", "correction", "corrected")
+TEXT = "(?:text|string|sentence|segment|phrase)"
+NAME_OF_TEXT = re.compile(rf"(?:{TEXT}[ _-]?)?([^\W_]+?)(?:[ _-]?{TEXT})?")
+"""The name of a column in small letters, in which words such as `text` say nothing: source_text, German sentence"""
 KEYS = ["id", "uuid", "filename", "path", "package", "url", "doc", "score"]
 """Names of columns that hold no sentences; no list of words is likely to begin with one"""
 
@@ -153,11 +158,13 @@ def _read_columns(path: Path, fields: Sequence[str]) -> Iterator[tuple[int, str,
 
 def role_of(name: str) -> str:
     """Return what the name of a column says that its texts are: source, target or in a language, whose code it is."""
-    lowered = name.strip().lower()
+    found = NAME_OF_TEXT.fullmatch(name.strip().lower())
+    word = found[1] if found else ""
     for role, names in (("source", SOURCES), ("target", TARGETS)):
-        if lowered in names:
+        if word in names:
             return role
-    return language_in(name)
+    language = named_language(word) if len(word) > LONGEST_CODE else ""  # "no text" is not Norwegian
+    return language_in(name) or language
 
 
 def _filled(cells: Sequence[str]) -> int:
@@ -197,8 +204,8 @@ def check_columns(path: Path, languages: Sequence[str]) -> None:
         return
     header = [cell.strip().lower() for cell in rows[0]]
     width = Counter(map(len, rows)).most_common(1)[0][0]
-    source = _place(header, {languages[0].lower(), *SOURCES})
-    target = _place(header, {languages[1].lower(), *TARGETS})
+    source = _place(header, "source", languages[0])
+    target = _place(header, "target", languages[1])
     if source is not None and target is not None and (source, target) != (0, 1):
         problem = f"{path}: line 1 names its columns: {languages[0]} is {source + 1}, {languages[1]} is {target + 1}"
         raise UserError(problem, _advice(source, target))
@@ -217,9 +224,14 @@ def check_columns(path: Path, languages: Sequence[str]) -> None:
         raise UserError(f"{problem}, and columns {source + 1} and {target + 1} do", _advice(source, target))
 
 
-def _place(header: Sequence[str], names: Collection[str]) -> int | None:
-    """Return the place of the only cell that is one of some names; None if there is none, or several."""
-    places = [place for place, cell in enumerate(header) if cell in names]
+def _place(header: Sequence[str], role: str, language: str) -> int | None:
+    """Return the place of the only cell that is a role or a language, or else names it; None if there is none, or
+    several."""
+    places = [place for place, cell in enumerate(header) if cell in (role, language.lower())]
+    if not places:
+        wanted = Language.of(language)
+        roles = list(map(role_of, header))
+        places = [place for place, each in enumerate(roles) if each == role or Language.of(each).is_like(wanted)]
     return places[0] if len(places) == 1 else None
 
 
@@ -261,7 +273,7 @@ def _look(column: Sequence[str], pattern: re.Pattern[str]) -> str:
     if len(numbers) >= LABELS * len(cells):
         return "numbers"
     if _share(column, pattern) >= LABELS:
-        return "names or single words"
+        return WORDS
     if len(cells) >= MANY_ROWS and len(set(cells)) <= FEW_VALUES * len(cells):
         return "few different values"
     return ""

@@ -190,7 +190,7 @@ def _unknown_format(file: str) -> Refusal:
     if ".json" in Path(file).suffixes:
         hint = "write one JSON object on each line, and end the name in .jsonl"
     elif ".tar" in Path(file).suffixes or file.endswith(".tgz"):
-        hint = f"extract its files, and name one of them: tar -xf {file}"
+        hint = f"extract its files, and name them: tar -xf {file}"
     return Refusal(f"file: must end in one of {endings} (got {file})", hint)
 
 

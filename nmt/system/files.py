@@ -52,6 +52,8 @@ def writing(path: Path, codes: Collection[int] | None = None) -> Iterator[None]:
         else:
             problem = f"cannot be written: {error.strerror or error}"
             hint = f"check {target.parent} and its permissions, or name another place"
+            if error.errno in (errno.EEXIST, errno.ENOTDIR):
+                hint = "a file is where a folder is needed: rename it, or name another place"
         raise UserError(f"{name}: {problem}", hint) from None
 
 

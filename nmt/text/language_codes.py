@@ -97,7 +97,7 @@ class Language:
             if part in SCRIPTS or re.fullmatch("[A-Za-z]{4}", part):
                 script = SCRIPTS.get(part, part.capitalize())
             elif re.fullmatch("[A-Za-z]{2}|[0-9]{3}", part):
-                region = part.upper()
+                region = "GB" if part == "uk" else part.upper()  # ISO 3166 reserves UK for the United Kingdom
         if script == ONLY_SCRIPTS.get(base):
             script = ""
         return cls(base, script, region)

@@ -67,7 +67,7 @@ def _check_beginning(head: bytes, name: str | os.PathLike[str]) -> None:
     `\\r` alone.
     """
     if head[257:262] == b"ustar":  # the magic number of tar stands there
-        hint = f"extract its files, and name one of them: tar -xf {name}"
+        hint = f"extract its files, and name them: tar -xf {name}"
         raise UserError(f"{name}: is a tar archive, not text", hint)
     other = _other_than_text(head)
     if other:

@@ -68,6 +68,19 @@ def test_corrections_are_learned_with_as_much_from_before_and_can_be_taken_back(
     assert names(Path("ckpts")) == before
 
 
+def test_of_post_edited_rows_the_correction_is_learned_or_two_columns_are_asked_for() -> None:
+    rows = ["a b c c\tx c b a\tc c b a", "d d e\te d\te d d", "e a b\tb a\tb a e"]
+    Path("post.tsv").write_text("\n".join(["Source\tMachine translation\tCorrection", *rows]) + "\n")
+    said = list[str]()
+    given = find_given(["post.tsv"], [START], "cpu", True, said.append)
+    assert given.recipe.data.train[0].fields == ("1", "3")
+    assert said[0] == "post.tsv: 3 pairs to learn, into ckpts; post.tsv without column 2 (Machine translation)"
+    Path("post.tsv").write_text("\n".join(rows) + "\n")
+    with pytest.raises(UserError, match=r"post\.tsv: has 3 columns of text") as caught:
+        find("post.tsv")
+    assert caught.value.hint == "keep two columns: sources, and translations to learn"
+
+
 def test_what_spoils_a_model_is_not_accepted(tmp_path: Path) -> None:
     Path("fix.tsv").write_text("".join(f"{letters}\tz z z z\n" for letters in ("a b c", "d e f", "g h i", "b e h")))
     before = names(Path("ckpts"))

@@ -62,7 +62,7 @@ def test_a_gpu_gets_a_larger_model_than_processors(device: str, monkeypatch: pyt
     RECIPE.unlink()
     found, said = find(TABLE)
     assert found.recipe.model.d_model == 128
-    assert said[1].endswith(" of training on processors")
+    assert said[1].endswith(" of training on CPUs")
 
 
 def test_a_plan_writes_nothing_and_shows_the_same_recipe() -> None:
@@ -87,6 +87,20 @@ def test_nothing_that_a_person_wrote_is_replaced() -> None:
     Path("other", TABLE).write_text(Path(TABLE).read_text())
     assert refusal(f"other/{TABLE}").message.startswith(f"{RECIPE}: is there already")
     assert RECIPE.read_text() == before
+
+
+def test_the_same_files_may_be_called_otherwise() -> None:
+    find(TABLE)
+    for name in (f"../{Path.cwd().name}/{TABLE}", str(Path(TABLE).absolute())):
+        assert find(name)[1] == [f"recipe: {RECIPE}, as it is"]
+
+
+def test_the_folder_that_a_user_names_is_the_one_that_is_said() -> None:
+    said = list[str]()
+    given = find_given([TABLE], (), "cpu", False, said.append, Path("my run"))
+    assert given.run == Path("my run")
+    commands = f"nmt train {TABLE} --out 'my run', or nmt train {RECIPE} --out 'my run'"
+    assert said[2] == f"run: my run/; to start it or go on with it: {commands}"
 
 
 def test_a_recipe_among_files_is_named_even_if_the_files_would_get_its_name() -> None:
@@ -117,7 +131,9 @@ def test_a_wrong_setting_writes_no_recipe() -> None:
 def test_a_folder_that_cannot_be_written_is_named() -> None:
     Path().chmod(0o500)
     try:
-        assert "cannot be written" in refusal(TABLE).message
+        error = refusal(TABLE)
+        assert error.message == f"{RECIPE}: cannot be written to {Path.cwd()}"
+        assert str(Path(TABLE).absolute()) in error.hint
     finally:
         Path().chmod(0o700)
 
@@ -134,11 +150,23 @@ def test_a_recipe_of_nmt_goes_before_a_folder_of_its_name() -> None:
     assert given.run == Path("laptop-model")  # for the folder of the data is no run
 
 
-def test_the_folder_of_a_run_keeps_the_name() -> None:
+def test_the_folder_of_a_run_keeps_the_name_and_another_file_does_too() -> None:
     find(TABLE)
     Path("pairs.en-de").mkdir()
     Path("pairs.en-de", LOCK).touch()
     assert find(TABLE)[0].run == Path("pairs.en-de")
+    Path("rows.tsv").write_bytes(Path(TABLE).read_bytes())
+    Path("rows").write_text("a text in no language\n")
+    assert find("rows.tsv", overrides=["data.source=en", "data.target=de"])[0].run == Path("rows-model")
+
+
+def test_the_folder_of_a_run_is_not_read_as_pairs() -> None:
+    find(TABLE)
+    Path("pairs.en-de").mkdir()
+    Path("pairs.en-de", LOCK).touch()
+    error = refusal("pairs.en-de/")
+    assert error.message == "pairs.en-de/: is the folder of a run, not of pairs"
+    assert error.hint == f"nmt train {RECIPE} goes on with it"
 
 
 @pytest.mark.parametrize(

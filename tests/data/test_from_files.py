@@ -62,7 +62,7 @@ def catalog(path: Path, code: str, pairs: Sequence[Sequence[str]]) -> None:
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(from_files, "core_flops", lambda: 1e11 / 2)
-    monkeypatch.setattr(from_files, "cores", lambda: 2)
+    monkeypatch.setattr(from_files, "threads_of_torch", lambda _: 2)
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,17 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("x.en-de.tsv", PAIRS, (), [1, 2]),
         ("x.de-en.tsv", PAIRS, (), [1, 2]),
         ("x.tsv", PAIRS, ("English", "German"), [1, 2]),
+        ("x.en-de.tsv", [("Target", "Ziel"), *PAIRS], (), [1, 2]),
         ("x.en-de.tsv", labelled(0, 3, 1, 4, 2), (), [2, 4]),
         ("x.csv", labelled(0, 4, 3), ("id", "de", "text_en"), [2, 3]),
         ("x.jsonl", labelled(3, 0, 4), ("en", "id", "de"), None),
         ("x.jsonl", labelled(2, 4, 3), ("domain", "german", "english"), ["german", "english"]),
         ("x.en-de.jsonl", labelled(4, 3), ("target", "source"), ["source", "target"]),
+        ("x.en-de.csv", labelled(4, 3), ("tgt_sentence", "src_sentence"), [2, 1]),
+        ("x.en-de.tsv", labelled(4, 3), ("Translation", "Original text"), [2, 1]),
+        ("x.en-de.jsonl", labelled(4, 0, 3), ("targetText", "id", "sourceText"), ["sourceText", "targetText"]),
+        ("x.en-de.jsonl", labelled(4, 3), ("translation", "text"), ["text", "translation"]),
+        ("x.jsonl", labelled(3, 4), ("English text", "German text"), ["English text", "German text"]),
     ],
 )
 def test_names_headers_and_keys_tell_languages_and_columns(name, rows, header, fields) -> None:
@@ -91,10 +97,22 @@ def test_of_columns_in_regions_the_wanted_one_is_read_and_others_than_the_wanted
     settings = ["data.source=en-GB", "data.target=de"]
     made = make_recipe([write("x.csv", rows, ("en-US", "en-GB", "de"))], Path("x.yaml"), settings)
     assert made.recipe.data.train[0].fields == ("2", "3")
-    write("y.csv", rows, ("Source string", "German", "French"))
+    write("y.csv", rows, ("Note", "German", "French"))
     with pytest.raises(UserError, match=r"y\.csv: has 3 columns of text"):
         make_recipe(["y.csv"], Path("x.yaml"), ["data.source=en", "data.target=de"])
     assert make_recipe(["y.csv"], Path("x.yaml"), ["data.source=fr"]).recipe.data.train[0].fields == ("3", "2")
+
+
+def test_a_column_of_sources_beside_several_languages_goes_with_the_wanted_one() -> None:
+    rows = [(number, *pair, pair[1].upper()) for number, pair in enumerate(PAIRS)]
+    name = write("x.csv", rows, ("identifier", "source_phrase", "German", "French"))  # as Crowdin exports
+    for settings in ((), ["data.source=en"]):
+        with pytest.raises(UserError, match=re.escape("text: 2 (source_phrase), 3 (German), 4 (French)")) as caught:
+            make_recipe([name], Path("x.yaml"), settings)
+        assert caught.value.hint == "say which, such as --set data.source=en --set data.target=de"
+    for source, target, fields in (("en", "fr", ("2", "4")), ("fr", "de", ("4", "3"))):
+        made = make_recipe([name], Path("x.yaml"), [f"data.source={source}", f"data.target={target}"])
+        assert made.recipe.data.train[0].fields == fields
 
 
 def test_the_names_of_columns_count_even_if_there_are_more_columns_than_names() -> None:
@@ -103,6 +121,13 @@ def test_the_names_of_columns_count_even_if_there_are_more_columns_than_names() 
     made = make_recipe(["x.csv"], Path("x.yaml"), ())
     columns = "x.csv without column 3 (nothing), 4 (nothing)"
     assert made.said == f"x.csv: 240 pairs, en-de by the names of its columns; {columns}"
+
+
+def test_of_many_columns_without_text_only_some_are_named() -> None:
+    keys = [f"n{number}" for number in range(20)]
+    write("x.jsonl", [(*range(20), *pair) for pair in PAIRS], (*keys, "en", "de"))
+    made = make_recipe(["x.jsonl"], Path("x.yaml"), ())
+    assert made.said.endswith("n7 (numbers: 7) and 12 more")
 
 
 def test_columns_tell_the_sides_and_the_name_of_the_file_tells_the_direction() -> None:
@@ -153,6 +178,8 @@ def test_a_language_is_a_code(settings: list[str], hint: str) -> None:
 def test_files_of_lines_and_hidden_files_in_a_folder_are_not_read_but_the_former_are_named() -> None:
     Path("all/.backup").mkdir(parents=True)
     for name in ("all/x.en", "all/x.de", "all/notes.cs"):
+        Path(name).write_text("more\n")
+    for name in ("all/dev.en", "all/dev.de"):
         Path(name).write_text("a\n")
     with pytest.raises(UserError, match="all: holds no files that end in") as caught:
         make_recipe(["all"], Path("x.yaml"), ())
@@ -160,7 +187,7 @@ def test_files_of_lines_and_hidden_files_in_a_folder_are_not_read_but_the_former
     write("all/.backup/a.en-de.tsv")
     write("all/a.en-de.tsv")
     made = make_recipe(["all"], Path("x.yaml"), ())
-    without = "all/a.en-de.tsv without files of lines (all/x.de, all/x.en), which must be named"
+    without = "all/a.en-de.tsv without files of lines (all/x.de, all/x.en and 2 more), which must be named"
     assert made.said == f"all: 240 pairs, en-de by the file's name; {without}"
 
 
@@ -197,7 +224,17 @@ def test_the_recipe_has_the_settings_and_a_comment_on_each_choice() -> None:
     first, *lines = made.text.splitlines()
     assert first == "# Written by: nmt train x.en-de.tsv"
     assert "  minutes: 5 # by --set" in lines
+    assert (
+        "  minutes: 30 # of training in all; more of them teach it more" in make_recipe([name], Path("x.yaml"), ()).text
+    )
     assert any(line.endswith("# x.en-de.tsv without column 1 (names or single words: name1, name2)") for line in lines)
+
+
+def test_what_cannot_be_looked_at_in_a_folder_is_left_out() -> None:
+    Path("all").mkdir()
+    Path("all/link.tsv").symlink_to("x" * 300)  # a name that is too long, as one that may not be read, is an error
+    write("all/a.en-de.tsv")
+    assert [each.file for each in make_recipe(["all"], Path("x.yaml"), ()).recipe.data.train] == ["all/a.en-de.tsv"]
 
 
 def test_files_that_are_called_as_what_one_tests_on_are_named_if_they_are_trained_on() -> None:
@@ -233,6 +270,18 @@ def test_translators_files_declare_their_languages() -> None:
         make_recipe(["po.d"], Path("po.yaml"), ())
     assert caught.value.message.startswith("po.d: ")
     assert caught.value.hint == "say which, such as --set data.target=de"
+
+
+def test_catalogs_of_other_regions_that_are_read_are_named() -> None:
+    pytest.importorskip("translate")
+    for code in ("de", "de_AT", "de_CH"):
+        catalog(Path(f"po/{code}.po"), code, PAIRS)
+    made = make_recipe(["po"], Path("r.yaml"), ())
+    assert made.said == "po: 720 pairs, en-de as declared, or en by custom; also reads de-AT, de-CH as de"
+    made = make_recipe(["po"], Path("r.yaml"), ["data.target=de-AT"])
+    assert made.said.endswith("480 pairs, en-de-AT as declared, or en by custom; also reads de as de-AT")
+    made = make_recipe(["po/de_CH.po"], Path("r.yaml"), ["data.target=de"])
+    assert "also reads" not in made.said
 
 
 def test_catalogs_that_declare_nothing_are_told_apart_by_their_names_and_by_folders_of_gettext() -> None:
@@ -344,6 +393,12 @@ def test_archives_parquet_and_single_translators_files_show_their_languages() ->
         (["x.docx.sdlxliff"], "x.docx.sdlxliff: is neither text of lines", "rename it to x.docx.xlf"),
         (["quoted.tsv"], "quoted.tsv: has its cells in quotation marks", "rename it to quoted.csv"),
         (["x.en", "x.srt"], "x.srt: is neither text of lines nor a file of pairs", "save it as .tsv"),
+        (
+            ["all"],
+            "all/names.csv: has no two columns",
+            "move it out of all, or put each source and its translation into",
+        ),
+        (["pairs.csv.txt"], "pairs.csv.txt: seems to be .csv, but its name does not end so", "rename it to pairs.csv"),
         (["anki.txt"], "anki.txt: has columns, separated by tabs", "rename it to anki.tsv"),
         (["bars.txt"], "bars.txt: has columns, separated by |||", "to a file of the name bars.tsv"),
         (["x.en-fr.jsonl"], "without text: id (numbers: 0, 1), text (an object)", "as text"),
@@ -358,8 +413,13 @@ def test_archives_parquet_and_single_translators_files_show_their_languages() ->
         (
             ["it's three.tsv"],
             "columns of text: 1 (id), 2 (one)",
-            "'data.train=[{file: \"it'\"'\"'s three.tsv\", fields: [1, 2]",
+            "'data.train=[{file: \"it'\"'\"'s three.tsv\", fields: [2, 3]",
         ),
+        (["words.en-de.tsv"], "needs two columns of text, and has 0", "fields: [2, 4]"),
+        (["bars.csv"], "neither its name nor anything in it says which languages", "data.source=en"),
+        (["catalogs.zip"], "has no two files of lines, whose names end in a language", "extract its files"),
+        (["two.zip"], "two.zip: has 2 files whose names end in .en, not one (train.en, test.en)", "name a file in it"),
+        (["three.zip"], "three.zip: has files in en, de, fr", "--set data.source=en --set data.target=de"),
         (["languages.tsv"], "columns of text: 1 (mt), 2 (en), 3 (de)", "--set data.source=mt --set data.target=en"),
         (["none.tsv"], "no such file or folder", "check its name"),
         (["few.en-de.tsv", "y.en-fr.tsv"], "y.en-fr.tsv: is en-fr, and few.en-de.tsv is en-de", "one at a time"),
@@ -383,8 +443,22 @@ def test_files_that_do_not_say_enough_are_refused(names: Sequence[str], problem:
         archive.add("x.en")
     for name in ("a.de.sgm", "x.docx.sdlxliff"):
         Path(name).write_text("<x>\n")
+    Path("pairs.csv.txt").write_text("en;de\n")
+    Path("all").mkdir()
+    write("all/a.en-de.tsv")
+    Path("all/names.csv").write_text("Anna\nBob\n")
     Path("anki.txt").write_text("#separator:tab\n" + Path("pairs.tsv").read_text())
     Path("bars.txt").write_text("".join(" ||| ".join(pair) + "\n" for pair in PAIRS))
+    Path("bars.csv").write_text("".join("|".join(pair) + "\n" for pair in PAIRS))
+    write("words.en-de.tsv", [(number, f"word_{number}", "x" * 50, f"Wort_{number}") for number in range(240)])
+    for archive, members in (
+        ("catalogs", ("de/app.po", "fr/app.po")),
+        ("two", ("train.en", "train.de", "test.en", "test.de")),
+        ("three", ("x.en", "x.de", "x.fr")),
+    ):
+        with zipfile.ZipFile(f"{archive}.zip", "w") as opened:
+            for member in members:
+                opened.writestr(member, "a\n")
     write(
         "x.en-fr.jsonl",
         [(number, dict(zip(("en", "fr"), pair, strict=True))) for number, pair in enumerate(PAIRS)],
@@ -450,6 +524,18 @@ def test_dropout_suits_how_often_the_pairs_are_trained_on(
     assert found.get("model.dropout") == dropout
     few = choices(size._replace(is_all=False), base, flops)
     assert "model.dropout" not in {choice.key for choice in few}
+
+
+def test_pairs_are_seen_as_often_as_the_processes_that_will_train_see_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = write("x.en-de.tsv")
+    seen = list[int]()
+    for threads in (1, 2, 16):
+        monkeypatch.setattr(from_files, "threads_of_torch", lambda _, threads=threads: threads)
+        found = re.search(r"each pair is seen some ([\d,]+) times", make_recipe([name], Path("x.yaml"), ()).text)
+        assert found is not None
+        seen.append(int(found[1].replace(",", "")))
+    assert seen[0] == pytest.approx(seen[1] / 2, abs=1)
+    assert seen[1] == seen[2]
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,11 @@ def beside(labels: Sequence[str], texts: Sequence[Sequence[str]] = TEXTS) -> Row
         ([[one, "note", other] for one, other in TEXTS], "column 2 seems to hold no sentences (note)", "[1, 3]"),
         ([["en", "de", *row] for row in TEXTS], "column 1", "[3, 4]"),
         (beside(["z1", "z2"], [("猫在桌子上", "Da ist eine Katze.")] * 9), "column 1", "[2, 3]"),
-        ([["package", "English", "German"], ["a", "b", "c"]], "the first holds no sentences: package", "[2, 3]"),
+        ([["package", "one", "other"], ["a", "b", "c"]], "the first holds no sentences: package", "[2, 3]"),
+        ([["package", "English", "German"], ["a", "b", "c"]], "line 1 names its columns: en is 2, de is 3", "[2, 3]"),
         ([["DE", "en"], ["Ja.", "Yes."]], "line 1 names its columns: en is 2, de is 1", "[2, 1]"),
+        ([["German", "English (US)"], ["Ja.", "Yes."]], "line 1 names its columns: en is 2, de is 1", "[2, 1]"),
+        ([["target_text", "source_text"], ["Ja.", "Yes."]], "names its columns: en is 2, de is 1", "[2, 1]"),
         ([["score", "src", "tgt"], ["x y", "a b", "c d"]], "line 1 names its columns: en is 2, de is 3", "[2, 3]"),
     ],
 )

@@ -196,8 +196,8 @@ def test_a_data_set_may_be_named_by_its_address(write: Write, dataset: str, form
     [
         ("a.json", "write one JSON object on each line, and end the name in .jsonl"),
         ("a.json.gz", "write one JSON object on each line, and end the name in .jsonl"),
-        ("a.tsv.tar.gz", "extract its files, and name one of them: tar -xf a.tsv.tar.gz"),
-        ("a.tgz", "extract its files, and name one of them: tar -xf a.tgz"),
+        ("a.tsv.tar.gz", "extract its files, and name them: tar -xf a.tsv.tar.gz"),
+        ("a.tgz", "extract its files, and name them: tar -xf a.tgz"),
     ],
 )
 def test_a_file_of_a_near_format_has_a_hint_of_its_own(write: Write, name: str, hint: str) -> None:

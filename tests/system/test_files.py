@@ -405,8 +405,9 @@ def test_a_link_into_no_directory_is_named_with_its_target(tmp_path: Path) -> No
     check_place(tmp_path / "new")
     target.rmdir()
     target.write_text("a file")
-    with pytest.raises(UserError, match=r"out, a link to .*: cannot be written: File exists"):
+    with pytest.raises(UserError, match=r"out, a link to .*: cannot be written: File exists") as caught:
         make_directory(tmp_path / "out")
+    assert caught.value.hint == "a file is where a folder is needed: rename it, or name another place"
 
 
 @pytest.mark.parametrize("is_renamed", [True, False])

@@ -21,7 +21,7 @@ from nmt.text.language_codes import SYMBOLS, Language, direction_in, language_in
         ("id", "in ind_Latn"),
         ("nb", "nb nob_Latn"),
         ("es-419", "es-419 spa_419"),
-        ("en-GB", "en_GB@quot en-GB-x-private-us"),
+        ("en-GB", "en_GB@quot en-GB-x-private-us en-UK"),
         ("tree", "tree"),
     ],
 )
