@@ -173,6 +173,8 @@ def _score_robustness(options: ScoreOptions) -> None:
     from nmt.training.robustness import LABELS, LINES, figures, robustness, table
 
     pairs = list(read_parallel(options.source, options.reference))  # before a model is loaded
+    if not pairs:
+        raise _nothing_to_score()
     bundles, tokenizer, decoding, direction = _models(options)
     data = bundles[0].recipe.data
     lengths = bundles[0].lengths
@@ -207,8 +209,7 @@ def _score_robustness(options: ScoreOptions) -> None:
 def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: ScoreOptions) -> str:
     """Format the overall perplexity, as text or as JSON with `lines`; raise UserError if there are no pairs."""
     if not totals.pairs:
-        problem = "nothing to score: source and reference have no lines"
-        raise UserError(problem, "name a REF with a sentence on each line")
+        raise _nothing_to_score()
     if options.as_json:
         result = {
             "score": totals.perplexity,
@@ -219,6 +220,11 @@ def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: Scor
         return json.dumps({"perplexity": result})
     signature = f"subwords:{totals.subwords}|lines:{totals.pairs}|logprob:{totals.log_probability:.1f}"
     return f"PPL {figure(totals.perplexity)}\n  {signature}"
+
+
+def _nothing_to_score() -> UserError:
+    problem = "nothing to score: source and reference have no lines"
+    return UserError(problem, "name a REF with a sentence on each line")
 
 
 def _report_truncation(decoder: ForcedDecoder, totals: PairScores, console: Console) -> None:

@@ -107,7 +107,7 @@ def test_chinese_is_scored_by_its_language_or_with_a_warning(nmt, tmp_path: Path
     assert "|tok:zh|" in given.out.decode()
     assert "warning" not in named.err + given.err
     unknown = nmt("score", "test.txt", "test.zh", "--metric", "bleu,ter")
-    assert "warning: the references are written without spaces, but 'txt' is no language" in unknown.err
+    assert "warning: the references are written without spaces, but their language is not given" in unknown.err
     assert "give --language CODE" in unknown.err
     assert "BLEU 100.00" in unknown.out.decode()
     assert nmt("score", "test.txt", "test.zh", "--metric", "chrf").err == ""  # which counts characters anyway
