@@ -163,6 +163,23 @@ def test_marks_of_markdown_are_codes(line: str, text: str) -> None:
     assert markup.put(aligned(markup.text, markup.text)) == line
 
 
+@pytest.mark.parametrize(
+    ("line", "output", "expected"),
+    [
+        ("You **do** see.", "Sie sehen.", "Sie sehen."),
+        ("You ***do*** ~~not~~ see.", "Sie sehen.", "Sie sehen."),
+        ("You **[do](x)** see.", "Sie sehen.", "Sie [](x)sehen."),
+        ("You <b>do</b> see.", "Sie sehen.", "Sie <b></b> sehen."),
+        ("You **<br>** *see*.", "Sie sehen.", "Sie **<br>** *sehen*."),
+    ],
+)
+def test_marks_are_not_written_around_nothing(line: str, output: str, expected: str) -> None:
+    markup = read_markdown(line)
+    words = markup.text.split()
+    links = {0: 0, 1: len(words) - 1, 2: len(words)}
+    assert markup.put(aligned(markup.text, output, links)) == expected
+
+
 def test_a_term_stands_for_its_words_whatever_the_attention() -> None:
     found = pair("the big dog", "der große Hund", {0: 0, 1: 2, 2: 1})
     phrase = Phrase("dog", ("hund",), 8, case=False)
