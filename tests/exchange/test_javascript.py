@@ -308,6 +308,15 @@ def test_letter_case_is_that_of_the_vocabulary(language):
     assert sum(one != other for one, other in zip(found, texts, strict=True)) > 80
 
 
+@pytest.mark.parametrize(
+    ("text", "language"), [("ijsvrij en {n}th wij", "nl"), ("ի՞նչ է <b>so</b>", "hy"), ("istanbul ıI", "tr")]
+)
+def test_page_writes_titles_as_nmt_does(text: str, language: str) -> None:
+    given = {"text": text, "language": language, "table": [TAGS.pattern, *KEPT.table()]}
+    write = "({text, language, table}) => inStyle(text, 'title', language, new Kept(table))"
+    assert node.call(write, given) == in_title_case(text, language)
+
+
 KEPT_PATTERNS = [TAGS.pattern, *KEPT.table()]
 KEEPING = [
     "Use --all, -v or CONFIG.md in /etc/x/y, ~/.bashrc, .profile and src/*.py.gz; main() and a::b()",
