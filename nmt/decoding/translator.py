@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise, repeat
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, overload
 
 from nmt.decoding.engine import Request, SplitLine, read_tagged
@@ -168,8 +168,8 @@ class Translator(Pipeline[Translation]):
     @overload
     def translate(
         self,
-        texts: Sequence[str],
-        prefix: Sequence[str] | None = None,
+        texts: Iterable[str],
+        prefix: Iterable[str] | None = None,
         terms: Iterable[tuple[str, str]] = (),
         keep: Iterable[str] = (),
         markup: bool = False,
@@ -180,8 +180,8 @@ class Translator(Pipeline[Translation]):
     @overload
     def translate(
         self,
-        texts: Sequence[str],
-        prefix: Sequence[str] | None = None,
+        texts: Iterable[str],
+        prefix: Iterable[str] | None = None,
         *,
         to: str | None = None,
         source: str | None = None,
@@ -190,8 +190,8 @@ class Translator(Pipeline[Translation]):
 
     def translate(
         self,
-        texts: Sequence[str],
-        prefix: Sequence[str] | None = None,
+        texts: Iterable[str],
+        prefix: Iterable[str] | None = None,
         terms: Iterable[tuple[str, str]] = (),
         keep: Iterable[str] = (),
         markup: bool = False,
@@ -214,15 +214,16 @@ class Translator(Pipeline[Translation]):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
         if isinstance(keep, str):
             raise TypeError("keep takes a list of regular expressions; for one: keep=[pattern]")
-        if prefix is not None and len(prefix) != len(texts):
-            raise ValueError(f'there are {len(prefix)} prefixes and {len(texts)} texts: give one, or "", for each')
+        texts = list(texts)
+        prefixes = [""] * len(texts) if prefix is None else list(prefix)
+        if len(prefixes) != len(texts):
+            raise ValueError(f'there are {len(prefixes)} prefixes and {len(texts)} texts: give one, or "", for each')
         terms = list(terms)
         keep = list(keep)
         if sample is not None and (terms or keep or markup):
             raise ValueError("sample cannot be combined with terms, keep or markup: they are not forced into samples")
         direction = self._asked(source, to)
         asked = Terms(map(_term, terms), keep, self.decoding.keep)
-        prefixes = repeat("", len(texts)) if prefix is None else prefix
         lines = list[Request]()
         for number, (text, beginning) in enumerate(zip(texts, prefixes, strict=True)):
             whole = Request(text, beginning, asked, direction=direction)
