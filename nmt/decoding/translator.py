@@ -34,7 +34,7 @@ from nmt.formats.numbers import ALONE, Changes, compare
 from nmt.formats.placeholders import MESSAGE, PICTOGRAPH
 from nmt.formats.segments import Segment, read_line, with_spaces_of
 from nmt.formats.sentences import LIST_MARK, MARKED, TrainedLengths
-from nmt.formats.terms import Phrase, Span, Term, Terms, beyond, find_copies, missing
+from nmt.formats.terms import Phrase, Span, Term, Terms, beyond, find_copies, in_translation, missing
 from nmt.formats.tokens import SPECIAL_SPACE
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Hypothesis, Prefix, Source
@@ -223,7 +223,7 @@ class Translator(Pipeline[Translation]):
         if sample is not None and (terms or keep or markup):
             raise ValueError("sample cannot be combined with terms, keep or markup: they are not forced into samples")
         direction = self._asked(source, to)
-        asked = Terms(map(_term, terms), keep, self.decoding.keep)
+        asked = Terms([*map(_term, terms)], keep, self.decoding.keep)
         lines = list[Request]()
         for number, (text, beginning) in enumerate(zip(texts, prefixes, strict=True)):
             whole = Request(text, beginning, asked, direction=direction)
@@ -549,7 +549,7 @@ class Translator(Pipeline[Translation]):
         is_unusual = False
         for part, best in line.best:
             if part.phrases:
-                lacking += missing(part.phrases, part.text, best.decoded(self._target.decode))
+                lacking += missing(in_translation(part.phrases), part.text, best.decoded(self._target.decode))
             deleted += best.deleted
             if self._lengths is not None and self._lengths.is_unusual(len(part.ids), len(best.ids)):
                 is_unusual = True
@@ -651,7 +651,7 @@ def _phrases_of(line: SplitLine) -> list[Phrase]:
     """Return the phrases of all parts."""
     phrases = list[Phrase]()
     for part in line.parts:
-        phrases += part.phrases
+        phrases += in_translation(part.phrases)
     return phrases
 
 

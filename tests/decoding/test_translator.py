@@ -149,6 +149,16 @@ def test_names_of_programs_are_copied_if_anything_is(keep: bool, tokenizer: Toke
     assert [text.count("config.ini") for text in result.texts] == [int(keep)] * len(result.texts)
 
 
+@pytest.mark.parametrize("text", ["config.ini", "the dog sees config.ini and a cat", "config.ini: `%s` config.ini"])
+def test_a_term_for_what_is_kept_is_in_its_place(text: str, tokenizer: Tokenizer) -> None:
+    terms = Terms([Term("config.ini", "setup.ini"), Term("a cat", "Katze")])
+    (kept,) = translations(tokenizer, [text])
+    (result,) = translations(tokenizer, [Request(text, terms=terms)])
+    assert result.texts[0].count("setup.ini") == text.count("config.ini") == kept.texts[0].count("config.ini")
+    assert "config.ini" not in result.texts[0]
+    assert (result.missing, result.lost, result.invented) == ([], [], [])
+
+
 def test_outputs_beyond_a_models_last_position_are_cut_for_scores_alone(tokenizer: Tokenizer) -> None:
     torch.manual_seed(5)
     config = Model(layers=1, d_model=16, d_ff=32, heads=2, positions="learned", max_positions=12)

@@ -221,6 +221,9 @@ def test_what_is_copied_is_in_the_translation_or_is_said_to_be_lacking(keep, tmp
     request = {"kind": "lines", "number": 1, "lines": ["the tree sees config.ini"], "direction": 0, "terms": []}
     output = translated(bundle, request)[1]["output"]
     assert ("config.ini" in output["text"] or output["lacking"] == ["config.ini"]) == keep
+    request["terms"] = [["config.ini", "setup.ini"]]
+    output = translated(bundle, request)[1]["output"]
+    assert "setup.ini" in output["text"] or output["lacking"] == ["setup.ini"]
 
 
 def test_a_term_is_lacking_where_it_is_only_part_of_a_word():
