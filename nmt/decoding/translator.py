@@ -558,6 +558,8 @@ class Translator(Pipeline[Translation]):
         segment = line.request.segment
         if segment:
             tagged = [(self._with_codes(line, segment, rank), rank) for _, rank in found]
+        elif line.request.prefix.strip():
+            tagged = [(self._with_given_beginning(text, line.request), rank) for text, rank in found]
         return Translation.of(
             line,
             tagged,
@@ -575,6 +577,17 @@ class Translator(Pipeline[Translation]):
             loop=changes.loop,
             unspelled=self._unspelled(line),
         )
+
+    def _with_given_beginning(self, text: str, request: Request) -> str:
+        """Return a translation that begins with its prefix as it was given, where a vocabulary has other white space
+        or leaves characters out."""
+        given = one_line(clean(request.prefix)).lstrip()
+        vocabulary = cast(Vocabulary, self._tokenizer_of(request.direction).target)
+        spelled = vocabulary.plain(request.prefix).lstrip()
+        start = len(text) - len(text.lstrip())
+        if not text.startswith(spelled, start):
+            return text
+        return text[:start] + given + text[start + len(spelled) :]
 
     def _signs(self, line: SplitLine, text: str, changes: Changes, is_unusual: bool) -> list[float]:
         """Return what the confidence of a line's best output follows from; nothing if it is blank or has no output."""
