@@ -51,19 +51,18 @@ def score(options: ScoreOptions) -> None:
         refuse(options, "baseline more_references lowercase paper show", "cannot be combined with --robust")
         return _score_robustness(options)
     by_model = bool(options.models) and options.show is None  # with --show, it tells which words its training has seen
+    if by_model:
+        refuse(options, "baseline more_references lowercase paper", "cannot be combined with --model without --show")
     metrics = _metrics(options, by_model)
-    others = "baseline lowercase"
     if not by_model:
-        others += " language"
-    refuse(options, others, f"needs --metric {', '.join(OF_TEXTS)}", set(metrics).isdisjoint(OF_TEXTS))
-    if not by_model:
+        no_texts = set(metrics).isdisjoint(OF_TEXTS)
+        refuse(options, "baseline lowercase language", f"needs --metric {', '.join(OF_TEXTS)}", no_texts)
         refuse(options, "overrides", "needs --model", not options.models)
         if "brackets" not in metrics:
             return score_texts(options, metrics)
     if not 1 <= len(options.files) <= 2:
         raise click.BadArgumentUsage(f"score takes REF and at most one HYP here, but got {len(options.files)} files")
     if by_model:
-        refuse(options, "more_references", "cannot be combined with --model")
         return _score_by_model(options, metrics)
     refuse(options, "more_references source show", "cannot be combined with --metric brackets")
     return _score_trees(options, metrics)

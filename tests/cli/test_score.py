@@ -48,6 +48,8 @@ def test_systems_are_compared_with_the_best_or_with_a_baseline(nmt, tmp_path: Pa
         "  other    der Hund rennt nach Haus",
     ]
     assert lines[lost + 2].startswith("line 10: 100.00 to ")
+    same = nmt(*arguments, stdin=Path("other").read_bytes()).out.decode()
+    assert same.endswith("\ngained most by chrF2: no line\n\nlost most by chrF2: no line\n")
     assert "95% interval" in done.err
     assert "Kocmi et al., 2024" in done.err
     as_json = json.loads(nmt("score", "ref", "hyp", *arguments[2:], "--json").out)

@@ -91,7 +91,12 @@ def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: 
         ("score tree --metric brackets,bleu", "--metric brackets cannot be combined with others"),
         ("score tree --metric brackets --reference tree", "--reference cannot be combined with --metric brackets"),
         ("score one --paper --metric brackets", "--metric brackets cannot be combined with others"),
-        ("score one --paper --model m --source two", "'paper' is none of perplexity, logprob"),
+        ("score one --paper --model m --source two", "--paper cannot be combined with --model without --show"),
+        ("score one --lowercase --model m --source two", "--lowercase cannot be combined with --model without --show"),
+        (
+            "score one --baseline two --model m --source two",
+            "--baseline cannot be combined with --model",
+        ),
         ("score one --metric brackets --lowercase", "--lowercase needs --metric bleu, chrf, ter, tokenised, paper"),
         ("score one --metric brackets --language de", "--language needs --metric bleu, chrf, ter"),
         ("score --runs ckpts --lowercase", "--lowercase cannot be combined with --runs"),
