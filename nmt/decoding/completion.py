@@ -81,7 +81,7 @@ class Completion:
         if not hypotheses:
             return False
         needs = self._annotate or source.phrases or source.whole or source.aligned
-        return bool(needs) or self._wants_others(source, hypotheses)
+        return bool(needs) or self._placer.mends(source) or self._wants_others(source, hypotheses)
 
 
 class _Waiting:

@@ -24,7 +24,9 @@ import torch
 from nmt.decoding.forced import TOKENS_AT_ONCE, attention_of, log_probabilities_of
 from nmt.formats.alignment import GLUE, Aligned, Site
 from nmt.formats.letter_case import inside_sentence
+from nmt.formats.numbers import PLAIN, with_numbers_of
 from nmt.formats.placeholders import PICTOGRAPH
+from nmt.formats.sentences import end_of, with_end_of
 from nmt.formats.terms import (
     Edit,
     Phrase,
@@ -64,6 +66,7 @@ class Placer:
         self._target = target
         self._alpha = decoding.alpha
         self._models = models
+        self._keeps = decoding.keep
         self._formats = Terms(common=decoding.keep, names=False)
         self._signs = set[int]()  # most hypotheses have none of these subwords, and need not be decoded
         if decoding.keep:
@@ -74,6 +77,8 @@ class Placer:
         again: list[Source] = []
         ready: list[Pair] = []  # from here on, one hypothesis each, in order of rank
         for source, hypotheses in found:
+            if self.mends(source):
+                hypotheses = [self._mended(source, each) for each in hypotheses]
             right = [each for each in hypotheses if self.copies(source, each)]
             if not right and not source.whole:
                 bare = self._without_kept(source)
@@ -95,6 +100,18 @@ class Placer:
             _, hypotheses = done.setdefault(source.number, (source, []))
             hypotheses.append(each)
         return list(done.values()), again
+
+    def mends(self, source: Source) -> bool:
+        """Return whether a source has a number, or an end, that its hypotheses must have."""
+        if not self._keeps or source.prefix:
+            return False
+        return end_of(source.text) is not None or PLAIN.search(source.text) is not None
+
+    def _mended(self, source: Source, hypothesis: Hypothesis) -> Hypothesis:
+        """Return a hypothesis with its source's numbers in place of those that the model made of them, and its end."""
+        text = self._decoded(hypothesis)
+        new = with_end_of(source.text, with_numbers_of(source.text, text))
+        return hypothesis if new == text else self._with_text(hypothesis, new)
 
     def copies(self, source: Source, hypothesis: Hypothesis) -> bool:
         """Return whether a hypothesis has what its source keeps, and nothing else of this kind."""

@@ -9,9 +9,10 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from operator import attrgetter
 
+from nmt.formats.frames import Frames
 from nmt.formats.letter_case import has_word_in_capitals, is_in_capitals
 from nmt.formats.names import SIGNS, amounts
 from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
@@ -58,6 +59,9 @@ class LineSplitter:
             if self._how in ("auto", "sentences"):
                 self._longest = min(self._limit, max(1, lengths.longest_source))
         self._sentences = SentenceSplitter(language)
+        # Models from elsewhere have learnt much text, and write the quotation marks of their language.
+        self._frames = Frames(language, quotes=lengths is not None)
+        self._has_frames = decoding.keep and self._how != "none"
 
     def split(
         self, text: str, phrases: Sequence[Phrase] = (), ends: Sequence[int] = (), copies_numbers: bool = False
@@ -65,18 +69,22 @@ class LineSplitter:
         """Encode a line in parts, none of which begins or ends inside one of `phrases`, or goes on behind an offset in
         `ends`, where its format ends a sentence.
 
-        What no part has stays as it is: spaces between them and at the ends of the line, text to keep that is longer
-        than a part, and what has no letters or digits but in text to keep; if it `copies_numbers`, no letters
-        or digits of other scripts. Numbers and caps of the parts are set later. Raise UserError if the line is too long
-        and must not be split.
+        What no part has stays as it is: spaces between them and at the ends of the line, what stands around sentences,
+        text to keep that is longer than a part, and what has no letters or digits but in text to keep; if it
+        `copies_numbers`, or within brackets and the like, no letters or digits of other scripts. Numbers and caps of
+        the parts are set later. Raise UserError if the line is too long and must not be split.
         """
         text = clean(text)
         language = self._source.language(text.lstrip())  # a symbol for the target language that was typed, or ""
         start = len(text) - len(text.lstrip())
         parts = list[Source]()
         for span in self._stretches(text, start + len(language), phrases, ends):
-            if language or _has_words(text, span, phrases, copies_numbers):  # a typed symbol must not stay in the line
-                parts += self._split(span.text_in(text), span.start, phrases)
+            if language:  # a typed symbol must not stay in the line, and so no text of its own may be behind it
+                parts += self._split(span.text_in(text), span.start, phrases, has_frames=False)
+                continue
+            inner = self._inside(span.text_in(text), span.start, phrases)
+            if _has_words(text, inner, phrases, copies_numbers or inner != span):
+                parts += self._split(inner.text_in(text), inner.start, phrases)
         symbols = self._symbols
         if language:
             symbols = self._source.encode(language)
@@ -84,18 +92,31 @@ class LineSplitter:
                 parts[0] = replace(parts[0], start=start, text=text[start : parts[0].end])
         return [replace(part, ids=symbols + part.ids) for part in parts]
 
-    def ends_around_capitals(self, text: str, phrases: Sequence[Phrase]) -> list[int]:
-        """Return where a line's sentences end if some of them are in capitals, but not all.
+    def ends_around_others(self, text: str, phrases: Sequence[Phrase]) -> list[int]:
+        """Return where a line's sentences end if some of them are in brackets or quotation marks, or in capitals.
 
+        What introduces a quotation at the end of a sentence counts as one.
         They are parts of their own then, and only the translations of those in capitals are in capitals.
         """
-        if not has_word_in_capitals(text):
+        may_be_framed = self._has_frames and self._frames.may_close(text)
+        if not (may_be_framed or has_word_in_capitals(text)):
             return []  # at once, like most lines
         if self._how in ("none", "length") or is_in_capitals(text):
             return []
-        sentences = [*_joined_in_phrases(self._sentences.split(text), 0, phrases)]
-        ends = [*accumulate(map(len, sentences))]
-        return ends[:-1] if any(map(is_in_capitals, sentences)) else []
+        ends = list[int]()
+        is_other = False
+        at = 0
+        for sentence in _joined_in_phrases(self._sentences.split(text), 0, phrases):
+            is_other = is_other or is_in_capitals(sentence)
+            if may_be_framed:
+                quotation = at + self._frames.quotation(sentence)
+                if quotation > at and not _is_inside(quotation, phrases):
+                    ends.append(quotation)
+                    is_other = True
+                is_other = is_other or self._frames.is_closed(sentence.rstrip())
+            at += len(sentence)
+            ends.append(at)
+        return ends[:-1] if is_other else []
 
     def encode_whole(self, text: str) -> list[int]:
         """Encode a line without splitting it; a blank one has no ids. Raise UserError if it is too long."""
@@ -133,15 +154,31 @@ class LineSplitter:
                     at = text.index(stretch, begin)
                     yield Span(at, at + len(stretch))
 
-    def _split(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[Source]:
-        """Encode a stretch of a line, which begins at `start`, in parts."""
+    def _inside(self, text: str, start: int, phrases: Sequence[Phrase]) -> Span:
+        """Return the span of a line that is within the brackets and the like of a text, which begins at `start`.
+
+        It cuts none of `phrases`.
+        """
+        whole = Span(start, start + len(text))
+        if not self._has_frames:
+            return whole
+        first, end = self._frames.inside(text)
+        inner = Span(start + first, start + end)
+        return whole if any(_is_inside(at, phrases) for at in inner) else inner
+
+    def _split(self, text: str, start: int, phrases: Sequence[Phrase], has_frames: bool = True) -> Iterator[Source]:
+        """Encode a stretch of a line, which begins at `start`, in parts; sentences may have frames of their own."""
         if self._how == "none":
             yield Source(0, self.encode_whole(text)[len(self._symbols) :], 0, text=text, start=start)
         elif self._how == "length" or (self._how == "auto" and self._is_usual(text)):
             yield from self._cut(text, start, phrases)
         else:
             for group in self._groups(text, start, phrases):
-                yield from self._cut(group.rstrip(), start, phrases)
+                sentence = group.rstrip()
+                inner = Span(start, start + len(sentence))
+                if has_frames:
+                    inner = self._inside(sentence, start, phrases)
+                yield from self._cut(sentence[inner.start - start : inner.end - start], inner.start, phrases)
                 start += len(group)
 
     def _is_usual(self, text: str) -> bool:

@@ -33,11 +33,11 @@ from nmt.formats.letter_case import (
 from nmt.formats.numbers import ALONE, Changes, compare
 from nmt.formats.placeholders import MESSAGE, PICTOGRAPH
 from nmt.formats.segments import Segment, read_line, with_spaces_of
-from nmt.formats.sentences import LIST_MARK, MARKED, TrainedLengths
+from nmt.formats.sentences import TrainedLengths
 from nmt.formats.terms import Phrase, Span, Term, Terms, beyond, find_copies, in_translation, missing
 from nmt.formats.tokens import SPECIAL_SPACE
 from nmt.recipe import Decoding
-from nmt.search.sources import Engine, Hypothesis, Prefix, Source
+from nmt.search.sources import Engine, Prefix, Source
 from nmt.system.errors import UserError
 from nmt.text.lines import one_line
 from nmt.text.tokenizer import Direction, Tokenizer
@@ -314,7 +314,7 @@ class Translator(Pipeline[Translation]):
             phrases = terms.phrases(request.text, [*segment.kept, *signs], segment.walls, ends)
         has_walls = segment is not None and bool(segment.walls)
         kept = [phrase.span for phrase in phrases if phrase.kept]
-        bounds = splitter.ends_around_capitals(request.text, phrases)
+        bounds = splitter.ends_around_others(request.text, phrases)
         usual = self._as_usual(request, kept, bounds)
         if request.prefix.strip():
             parts = self._with_prefix(usual, splitter)
@@ -483,22 +483,8 @@ class Translator(Pipeline[Translation]):
         return found
 
     def _texts(self, line: SplitLine, rank: int) -> list[str]:
-        """Return the parts' translations.
-
-        A mark at the beginning of a part stays, unless the translation has one: many models have never seen a list.
-        """
-        texts = list[str]()
-        for part, hypothesis in zip(line.parts, line.of_rank(rank), strict=True):
-            text = self._own_text(hypothesis)
-            mark = LIST_MARK.match(line.request.text, part.start)
-            if mark and text and not part.prefix and not MARKED.match(text):
-                text = mark[0] + text
-            texts.append(text)
-        return texts
-
-    def _own_text(self, hypothesis: Hypothesis) -> str:
-        """Return a part's translation, without spaces that a model adds at its ends."""
-        return hypothesis.decoded(self._target.decode).strip(" ")
+        """Return the parts' translations, without spaces that a model adds at their ends."""
+        return [each.decoded(self._target.decode).strip(" ") for each in line.of_rank(rank)]
 
     def _with_codes(self, line: SplitLine, segment: Segment, rank: int) -> str:
         """Put the line's codes into the joined translations of this `rank`."""
@@ -526,8 +512,7 @@ class Translator(Pipeline[Translation]):
             if hypothesis.aligned:
                 output = hypothesis.aligned.output
                 stripped = len(output) - len(output.lstrip(" "))
-                marked = len(own) - len(self._own_text(hypothesis))
-                aligned.append((part.start, start + marked - stripped, hypothesis.aligned))
+                aligned.append((part.start, start - stripped, hypothesis.aligned))
             last = part.end
             end = start + len(own)
         align_copied(len(source), len(text))

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.checkpoint.reading import Bundle
+from nmt.formats.frames import Frames
 from nmt.formats.letter_case import KEPT
 from nmt.formats.names import SIGNS, amounts
-from nmt.formats.numbers import ALONE
-from nmt.formats.sentences import LIST_MARK, MARKED, SentenceSplitter
+from nmt.formats.numbers import ALONE, PLAIN
+from nmt.formats.sentences import ABBREVIATIONS, FULL_STOPS, SentenceSplitter
 from nmt.formats.tags import TAGS
 from nmt.formats.terms import COPIED
 from nmt.parsing.linearization import TreeVocabulary
@@ -119,10 +120,12 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
         values["lengths"] = lengths.model_dump() if lengths else None
         values["kept"] = [TAGS.pattern, *KEPT.table()]
         values["copied"] = [*COPIED.table(), amounts(tokenizer.source.lacking(SIGNS))]
-        values["list_mark"] = LIST_MARK.pattern
-        values["marked"] = MARKED.pattern
         values["number"] = ALONE.pattern
-        values["sentences"] = {each["source"]: SentenceSplitter(each["source"]).table() for each in directions}
+        values["plain_number"] = PLAIN.pattern
+        values["ends"] = {"fullStops": FULL_STOPS, "abbreviations": sorted(ABBREVIATIONS)}
+        languages = [each["source"] for each in directions]
+        values["sentences"] = {each: SentenceSplitter(each).table() for each in languages}
+        values["frames"] = {each: Frames(each, quotes=lengths is not None).table() for each in languages}
     return values, block
 
 

@@ -43,6 +43,12 @@ _NO_NUMBER_BEHIND = rf"(?!{IDENTIFIER}|-|[.,]\d)"
 _THOUSANDS = r"\d{1,3}(?:\.\d{3})+(?!\d|\.\d)"  # 1.000.000
 _DATE = r"(?:0?[1-9]|[12]\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:1\d|20)\d\d(?!\d|\.\d)"  # 30.11.2026
 
+
+def plain_number(digits: str) -> str:
+    """Return the pattern for a number alone: not of 1,000, 10:30, 2-3 or 1st, which are written otherwise elsewhere."""
+    return rf"(?<!{IDENTIFIER}|[.,:/#°+’'\-])(?<!\d )(?:{digits})(?!{IDENTIFIER}|[/:°’'\-]|[.,]\d| \d)"
+
+
 NAMES = {
     "option": rf"(?<!{IDENTIFIER}|[\-/.)%])(?<!{IDENTIFIER}[(\"'”’])(?!{_DIALOGUE}|{_ASIDE})"
     rf"(?:--(?:[a-z]|[A-Z](?![a-z]))(?:{IDENTIFIER}|-)*{IDENTIFIER}|-[A-Za-z](?!{IDENTIFIER}|-|['’]\w))",
@@ -70,19 +76,22 @@ NAMES = {
     rf"|(?<!{IDENTIFIER}|:)(?:{_HEX}{{2}}:){{5}}{_HEX}{{2}}(?!{IDENTIFIER}|:)"
     rf"|(?<!{IDENTIFIER})0x{_HEX}{{1,16}}(?!{IDENTIFIER})"
     rf"|(?<!{IDENTIFIER}|-){_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}(?!{IDENTIFIER}|-)",
+    "number": plain_number(r"\d{1,8}(?!00)\d\d"),  # 300 may become a word
     "telephone, ISBN": rf"(?<!\+){_NO_NUMBER_BEFORE}(?:"
     r"\+(?=(?:[ .\-/()]{0,2}\d){7})\d{1,3}(?:[ .\-/]?(?:\(\d{1,5}\)|\d{1,12})){1,6}"
     r"|\((?:0\d{1,4}|\d{3})\)[ \-]?(?:\d{2,5}(?:[ \-]\d{2,5}){1,4}|\d{5,10})"
     r"|\d{3}-\d{3}-\d{4}|97[89](?:[ \-]\d{1,7}){3}[ \-]\d"
     rf"){_NO_NUMBER_BEHIND}",
+    "emoticon": r"(?<!\S)(?:[:;][\-'^]?[)(DPpOo|/\\*]{1,5}|=[)(DP]|<3|\^\^|[xX]D)(?![^\s.,!?…)])",
     "hashtag": rf"(?<!{IDENTIFIER}|[#&/])#(?:[^\W\d](?<![{UNCASED_RANGES}]){IDENTIFIER}{{1,60}}|{_HEX}{{6}})"
     rf"(?!{IDENTIFIER}|#)",
 }
 """Patterns by what they find: --all, config.ini, /etc/x, .bashrc, MAX_SIZE, main(), $HOME, C++, Ctrl+Q, :count, x.org,
-1.2.3"""
+1.2.3, :-)"""
 MAY_HAVE_NAMES = re.compile(
     rf"-(?<!{IDENTIFIER}-)|-(?=[^\w\s]|[A-Z\d])|\+|\.[A-Za-z7]|/|_|\(\)|%p|\$|:[a-z]|![a-z]|[CF](?=\#)|F(?<!{IDENTIFIER}F)\d"
     r"|\.(?=\d+\.\d)|0(?=x)|-(?=[\da-f]{3,4}-)|\((?=\d\d)|9(?=7[89][ -])|#(?=\w)|:(?=[\dA-F][\dA-Fa-f]:)"
+    r"|:(?=[\-'^)(DPpOo|/\\*])|;(?=[\-'^)(DPpOo])|=(?=[)(DP])|<(?=3)|\^(?=\^)|D(?<=[xX]D)|\d(?<=\d\d\d)"
 )
 """Pattern for what any text with a name has, and most lines lack; a search is fast if each branch begins with a letter
 or sign, not with a class"""

@@ -14,6 +14,7 @@ from functools import cache, partial
 from itertools import chain, filterfalse
 from typing import NamedTuple
 
+from nmt.formats.names import plain_number
 from nmt.text.scripts import TOUCHING
 
 _DIGIT = re.compile(r"\d")
@@ -31,6 +32,10 @@ _WORD = re.compile(r"[^\W\d_]{2,}")
 _STUTTER = re.compile(r"([^\W\d_])\1{4,}|([^\W\d_]{2,8})\2{2,}", re.IGNORECASE)  # of a letter or a syllable
 _ALPHABETS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "HEBREW", "ARABIC")  # which no word mixes
 MOST_CHANGES = 100  # different numbers and names to look for in other words, which takes a search of the text each
+PLAIN = re.compile(plain_number(r"\d{1,9}"))
+"""Pattern for a number in digits alone"""
+_DIGITS = re.compile(r"\d{1,9}")
+LARGEST_WORD = 12  # larger numbers seldom become words; also the hours that p.m. adds
 _SPELLED = (  # beginnings of words for 1 to 12 in English, German, French, Italian, Spanish, Portuguese and Dutch
     "one|once|first|un|um|ein|een|erst|prim|prem",
     "two|twi|twe|second|segund|due|duo|dou|deu|dos|dois|doi|zwei|zwo",
@@ -67,6 +72,34 @@ def compare(source: str, output: str, asked: str = "") -> Changes:
     times, loop = _loop(output)
     is_new = times > 0 and times > 2 * _loop(source)[0]  # most outputs have none, and cost no look at the source
     return Changes(lost, invented, loop if is_new else "")
+
+
+def with_numbers_of(source: str, output: str) -> str:
+    """Return an output with plain numbers of its source for those that it has instead: 1912 for 191.
+
+    They are put there in order, if it lacks as many as it invents. The smallest numbers may have become words, so they
+    count as lacking only if the others are not as many.
+    """
+    there = Counter(map(int, _DIGITS.findall(output)))
+    lost = list[str]()
+    for number in PLAIN.findall(source):
+        there[int(number)] -= 1
+        if there[int(number)] < 0:
+            lost.append(number)
+    known = set(map(int, _DIGITS.findall(source)))
+    invented = [found for found in PLAIN.finditer(output) if int(found[0]) not in known]
+    large = [number for number in lost if int(number) > LARGEST_WORD]
+    numbers = lost if len(large) != len(invented) else large
+    if not numbers or len(numbers) != len(invented):
+        return output
+    text = ""
+    last = 0
+    for found, number in zip(invented, numbers, strict=True):
+        if int(found[0]) - int(number) == LARGEST_WORD:  # 5 p.m. may become 17 hours
+            return output
+        text += output[last : found.start()] + number
+        last = found.end()
+    return text + output[last:]
 
 
 def is_garbled(source: str, output: str) -> bool:

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from nmt.text.language_codes import Language
+from nmt.text.scripts import UNSPACED, joins
 
 
 def _characters(ranges: str) -> str:
@@ -40,12 +41,16 @@ STOPS = ".!?…" + _characters(WORDS["marks"]["stops"])
 """Marks that end a sentence only before a space: there may be one in a number, a name or an address"""
 FULL_STOPS = "." + "".join(each for each in WIDE if not re.search("QUESTION|EXCLAMATION", unicodedata.name(each, "")))
 """Full stops of all scripts, such as 。 and । and ۔"""
+ABBREVIATIONS = frozenset[str]().union(
+    *(
+        words.get(kind, "").split()
+        for words in WORDS.values()
+        for kind in ("before_more", "before_numbers", "before_either")
+    )
+)
+"""Abbreviations of all languages, in lower case and without their final full stop"""
 CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
 """Marks that may stand behind the end of a sentence: closing quotation marks and brackets"""
-LIST_MARK = re.compile(r"(?:[-–—*·>]|#{1,6}) (?=\S)")
-"""How an item of a list, a quotation, a heading or somebody's turn in a dialogue begins"""
-MARKED = re.compile(rf"{LIST_MARK.pattern}|[-–—]")
-"""How a translation begins that has such a mark: in Spanish, a dash touches what is said"""
 _BEHIND = tuple(")]}」』】>”’»\"' …")  # no name ends with these: behind them, .The begins a sentence
 _BEFORE_NAME = ("$", ")", "%")  # of a placeholder: %(count)d
 _OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # the last two open quotations in Swedish and in German books
@@ -245,6 +250,34 @@ class SentenceSplitter:
             return not word[:1].isdigit()
         may_go_on = lower in self._before_either or (self._ordinals and _ORDINAL.match(last))
         return starts or not may_go_on
+
+
+def end_of(source: str) -> str | None:
+    """Return what a translation has at its end in place of a full stop, as its source: a comma, colon, semicolon or "".
+
+    Return None if it may have one: behind punctuation, and in scripts without spaces, which often have none themselves.
+    """
+    last = source.rstrip(CLOSING + " ")[-1:]
+    if not last or last in STOPS + WIDE or UNSPACED.match(last):
+        return None
+    return last if last in ",:;" else ""
+
+
+def with_end_of(source: str, output: str) -> str:
+    """Return an output that ends in no full stop if its source has none: many models have learnt from sentences alone.
+
+    The full stop of an abbreviation or an ordinal number stays.
+    """
+    end = end_of(source)
+    text = output.rstrip()
+    if end is None or text[-1:] not in FULL_STOPS or text[-2:-1] in STOPS:
+        return output
+    word = _word_before(len(text) - 1, text)
+    is_ordinal = word.isdigit() and not source.rstrip(CLOSING + " ").endswith(word)
+    is_initial = len(word) == 1 and joins(word) and not word.isdigit()
+    if is_ordinal or is_initial or "." in word or word.lower() in ABBREVIATIONS:
+        return output
+    return text[:-1].rstrip() + end + output[len(text) :]
 
 
 def _word_before(end: int, text: str, start: int = 0) -> str:

@@ -131,14 +131,34 @@ def test_where_its_sentences_end_its_language_tells(language: str, count: int) -
         ("WATCH OUT! A dog comes.", "WATCH OUT! "),
         ("<b>STOP!</b> A dog comes.", "<b>STOP!</b> "),
         ("A dog comes. (GO AWAY!)", "A dog comes. "),
+        ("A dog comes. (It is old.)", "A dog comes. "),
+        ("“Watch out!” “A dog comes.”", "“Watch out!” "),
+        ('He said, "A dog comes."', "He said, "),
+        ('He said: “It is "Rex", a dog!”', "He said: "),
+        ('The word "dog", "Rex" and "cat."', ""),
+        ('He said, "A dog comes," and went.', ""),
+        ("A dog (an old one) comes.", ""),
+        ("(A dog comes. It is old.)", ""),
         ("WATCH OUT! A DOG COMES.", ""),
         ("See the PDF. A dog comes.", ""),
     ],
 )
-def test_a_line_with_sentences_in_capitals_and_others_is_cut_around_them(line: str, first: str) -> None:
+def test_a_line_with_sentences_in_capitals_or_brackets_and_others_is_cut_around_them(line: str, first: str) -> None:
     vocabulary: Any = Words()
-    ends = LineSplitter(vocabulary, Decoding(), PARAGRAPHS, "en").ends_around_capitals(line, ())
+    ends = LineSplitter(vocabulary, Decoding(), PARAGRAPHS, "en").ends_around_others(line, ())
     assert ends == ([len(first)] if first else [])
+
+
+def test_brackets_and_marks_around_sentences_are_in_no_part() -> None:
+    for line in (f"- {ONE}", f"({ONE})", f'1) "{ONE}"'):
+        assert parts(line, PARAGRAPHS) == [ONE]
+        assert parts(line, PARAGRAPHS, "none") == parts(line, PARAGRAPHS, keep=False) == [line]
+    assert parts(f"{ONE} (The cat is awake.)", PARAGRAPHS, "sentences") == BOTH
+    assert parts(f'"{ONE}"', None) == [f'"{ONE}"']
+    assert parts(f">>deu<< ({ONE})", PARAGRAPHS) == [f">>deu<< ({ONE})"]
+    assert [parts(line, PARAGRAPHS) for line in ("(5)", "- 12.5", "(٣)", "5")] == [[], [], ["٣"], ["5"]]
+    (whole,) = split("(dog)", [Phrase("(dog", ("Hund",), 0)])
+    assert whole.text == "(dog)"
 
 
 def test_without_clauses_it_is_cut_into_parts_of_about_the_same_length() -> None:

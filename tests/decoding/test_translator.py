@@ -75,23 +75,20 @@ def with_terms(texts: Sequence[str], prefix: str = "") -> list[Request]:
     return [Request(text, prefix, Terms(TABLE)) for text in texts]
 
 
-@pytest.mark.parametrize("mark", ["- ", "– ", "* ", "> ", "### "])
-def test_the_mark_before_an_item_stays(mark: str, tokenizer: Tokenizer) -> None:
-    lines = [f"{mark}the dog", f"  {mark}the dog", mark, f"a {mark}dog", f"{mark[0]}dog"]
-    texts = [each.texts[0] for each in translations(tokenizer, lines)]
-    assert [text.startswith(mark) for text in (texts[0], texts[1].lstrip(), *texts[3:])] == [True, True, False, False]
-    assert texts[2] == mark
-    tagged = read_tagged([Request(f"{mark}the <b>dog</b> sees")])
-    (found,) = translations(tokenizer, [*tagged])
-    assert found.texts[0].startswith(mark)
-    assert re.sub("</?b>", "", found.texts[0]) == translations(tokenizer, [f"{mark}the dog sees"])[0].texts[0]
-    begun = Request(f"{mark}the dog", "the")
-    assert translations(tokenizer, [begun])[0].texts[0].startswith("the")
+@pytest.mark.parametrize("frame", ["- {}", "### {}", "1) {}", "({})", "[{}]", "- ({})", "  > {}"])
+def test_what_stands_around_a_sentence_stays(frame: str, tokenizer: Tokenizer) -> None:
+    (plain,) = translations(tokenizer, ["the dog sees"])
+    assert plain.texts[0] != ""
+    line, empty = frame.format("the dog sees"), frame.format("")
+    tagged = read_tagged([Request(frame.format("the <b>dog</b> sees"))])
+    texts = [each.texts[0] for each in translations(tokenizer, [line, *tagged, empty])]
+    assert texts[0] == frame.format(plain.texts[0])
+    assert re.sub("</?b>", "", texts[1]) == texts[0]
+    assert texts[2] == empty
 
 
-def test_a_dash_that_touches_what_is_said_is_the_mark(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Translator, "_own_text", lambda *_: "—Hola")
-    assert translations(tokenizer, ["- the dog"])[0].texts == ["—Hola"]
+def test_a_prefix_begins_the_translation_of_a_line_with_a_mark(tokenizer: Tokenizer) -> None:
+    assert translations(tokenizer, [Request("- the dog", "the")])[0].texts[0].startswith("the")
 
 
 @pytest.mark.parametrize(("beam", "models"), [(1, 1), (2, 2), (9, 1)])

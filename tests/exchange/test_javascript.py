@@ -16,7 +16,8 @@ import nmt
 from nmt.checkpoint.reading import Bundle
 from nmt.exchange import javascript
 from nmt.formats.letter_case import KEPT, as_usual, in_capitals, in_title_case, kept_in
-from nmt.formats.sentences import SentenceSplitter
+from nmt.formats.numbers import PLAIN, with_numbers_of
+from nmt.formats.sentences import ABBREVIATIONS, FULL_STOPS, SentenceSplitter, with_end_of
 from nmt.formats.tags import TAGS
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.system.errors import UserError
@@ -164,18 +165,59 @@ def test_page_writes_the_sentences_in_capitals_that_are_so(tmp_path):
     assert [" ".join(texts[:2]), " ".join(texts[2:])] == [result.texts[0] for result in rounded.stream(lines)]
 
 
-def test_page_leaves_the_mark_before_an_item(tmp_path):
+def test_page_puts_numbers_of_the_source_in_the_place_of_others():
+    random.seed(1)
+    numbers = ["5", "7", "17", "19", "191", "1912", "٣٥", "1,000", "2:30", "3rd", "第5回", "300", "$16", "12 000"]
+    texts = [[" a ".join(random.choices(numbers, k=random.randrange(4))) for _ in range(2)] for _ in range(400)]
+    expected = [with_numbers_of(source, output) for source, output in texts]
+    assert sum(found != output for found, (_, output) in zip(expected, texts, strict=True)) > 40
+    script = """({texts, pattern}) => texts.map(([source, output]) =>
+        withNumbersOf(source, output, expression(pattern, "g")))"""
+    assert node.call(script, {"texts": texts, "pattern": PLAIN.pattern}) == expected
+
+
+def test_page_ends_a_translation_as_its_source():
+    random.seed(1)
+    words = ["the dog", "früh am 3", "早上", "etc", "p.m", "J", "in 1984", "(so", "😀"]
+    ends = ["", ".", "...", "!", ":", ",", "。", '."', ")", " ", "?"]
+    texts = [[random.choice(words) + random.choice(ends) for _ in range(2)] for _ in range(900)]
+    expected = [with_end_of(source, output) for source, output in texts]
+    assert sum(found != output for found, (_, output) in zip(expected, texts, strict=True)) > 20
+    rules = {"fullStops": FULL_STOPS, "abbreviations": sorted(ABBREVIATIONS)}
+    script = "({texts, table, rules}) => texts.map(([source, output]) => withEndOf(source, output, table, rules))"
+    given = {"texts": texts, "table": SentenceSplitter("en").table(), "rules": rules}
+    assert node.call(script, given) == expected
+
+
+def joined_by_page(lines, parts, answers):
+    texts = {answer["key"]: answer["output"]["text"] for answer in answers}
+    found = []
+    for line, own in zip(lines, parts["parts"], strict=True):
+        given = {"line": line, "parts": own, "texts": [texts[part["key"]] for part in own]}
+        gaps = node.call("({line, parts, texts}) => gaps(line, parts, texts)", given)
+        found.append(gaps[0] + "".join(text + gap for text, gap in zip(given["texts"], gaps[1:], strict=True)))
+    return found
+
+
+def test_page_leaves_what_stands_around_sentences(tmp_path):
     bundle = bundle_of(tmp_path / "bundle", **VARIANTS[3])
     rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
-    lines = ["- The cat likes.", "# THE TREE", "-The cat.", "-", "> * the dog"]
+    lines = [
+        *("- The cat likes.", "# THE TREE", "-The cat.", "-", "> * the dog", "(The cat likes.)", "[ the cat's dog ] "),
+        *(
+            "'the cat's dog'",
+            "(5)",
+            "(s)",
+            "(狗)",
+            "1) (config.ini)",
+            "the cat. (The dog.) (5)",
+            *("(the cat) and (the dog)", 'the dog, "The cat sees."', "THE DOG. the dog: “The cat?” (the tree)"),
+        ),
+    ]
     parts, *answers, _ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
-    outputs = {answer["key"]: answer["output"] for answer in answers}
-    found = ["".join(outputs[part["key"]]["text"] for part in own) for own in parts["parts"]]
-    expected = [result.texts[0] for result in rounded.stream(lines)]
-    assert found == [*expected[:3], "", expected[4]]
-    assert [text[:2] for text in expected[:2]] == ["- ", "# "]
-    assert expected[3] == "-"
-    assert outputs[parts["parts"][0][0]["key"]]["words"][0].startswith("- ")
+    found = joined_by_page(lines, parts, answers)
+    assert found == [result.texts[0] for result in rounded.stream(lines)]
+    assert [found[0][:2], found[5][0], found[5][-1], found[11]] == ["- ", "(", ")", lines[11]]
 
 
 def test_page_joins_the_translations_of_parts_as_nmt_does(tmp_path):
@@ -183,13 +225,7 @@ def test_page_joins_the_translations_of_parts_as_nmt_does(tmp_path):
     rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
     lines = ["the tree\tthe dog", "dog\t12.5\ttree\t", "x" * 30, "\tTHE TREE\t\tthe cat sees the dog"]
     parts, *answers, _ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
-    texts = {answer["key"]: answer["output"]["text"] for answer in answers}
-    found = []
-    for line, own in zip(lines, parts["parts"], strict=True):
-        given = {"line": line, "parts": own, "texts": [texts[part["key"]] for part in own]}
-        gaps = node.call("({line, parts, texts}) => gaps(line, parts, texts)", given)
-        found.append(gaps[0] + "".join(text + gap for text, gap in zip(given["texts"], gaps[1:], strict=True)))
-    assert found == rounded.translate(lines)
+    assert joined_by_page(lines, parts, answers) == rounded.translate(lines)
 
 
 def test_page_shows_the_attention_of_the_model(tmp_path):

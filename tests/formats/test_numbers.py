@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from nmt.formats.numbers import Changes, compare, is_garbled
+from nmt.formats.numbers import Changes, compare, is_garbled, with_numbers_of
 
 SAME = Changes([], [], "")
 
@@ -121,3 +121,33 @@ def test_a_text_is_not_searched_for_each_of_its_numbers(monkeypatch: pytest.Monk
 )
 def test_what_repeats_a_word_or_mixes_alphabets_is_no_translation(source: str, output: str, garbled: bool) -> None:
     assert is_garbled(source, output) == garbled
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "expected"),
+    [
+        ("It sank in 1912.", "Il a coulé en 191.", "Il a coulé en 1912."),
+        ("from 1963 to 2013", "von 19633 bis 2013", "von 1963 bis 2013"),
+        ("215 votes and 50%", "25 Stimmen und 5 %", "215 Stimmen und 50 %"),
+        ("on March 5, 1977", "am fünften März 197", "am fünften März 1977"),
+        ("It costs $5.", "Es kostet 15 Dollar.", "Es kostet 5 Dollar."),
+        ("born in 1912年", "生于191年", "生于1912年"),
+        ("in 1912", "في ١٩١٢", "في ١٩١٢"),
+        *(
+            (source, output, output)
+            for source, output in [
+                ("30 minutes", "trente minutes"),
+                ("at 5 p.m.", "um 17 Uhr"),
+                ("at 2:30", "à 14 h 30"),
+                ("1,000 dogs", "1.000 Hunde"),
+                ("5,000 dogs", "500 Hunde"),  # it would be another number elsewhere
+                ("215 and 16", "25"),
+                ("no number", "5 Zahlen"),
+                ("3 dogs of 1912", "drei Hunde von 1912"),
+                ("the 20th of 1912", "der 20. von 1912"),
+            ]
+        ),
+    ],
+)
+def test_numbers_of_the_source_take_the_place_of_others(source: str, output: str, expected: str) -> None:
+    assert with_numbers_of(source, output) == expected

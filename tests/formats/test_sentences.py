@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
+from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths, with_end_of
 
 MARKED = [
     tuple(line.split("\t", 1))
@@ -150,3 +150,33 @@ GOOD = trained("en", 3, 1, 40, 60, 0.5, 2.5).model_dump()
 def test_other_values_are_refused(values: object) -> None:
     with pytest.raises(ValueError, match="validation error"):
         TrainedLengths.model_validate(values)
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "expected"),
+    [
+        ("good morning", "guten Morgen.", "guten Morgen"),
+        ("Tom (my friend)", "Tom (mein Freund).", "Tom (mein Freund)"),
+        ("Tom:", "Tom.", "Tom:"),
+        ("Dear Tom,", "Lieber Tom.", "Lieber Tom,"),
+        ("in 1984", "1984. ", "1984 "),
+        ("good morning", "早上好。", "早上好"),
+        *(
+            (source, output, output)
+            for source, output in [
+                ("Good morning.", "Guten Morgen."),
+                ("He said, “Good morning.”", "Er sagte: „Guten Morgen.“."),
+                ("and so on", "etc."),
+                ("at 8 in the evening", "um 8 p.m."),
+                ("on the 3rd", "am 3."),
+                ("and then", "und dann..."),
+                ("J", "J."),
+                ("早上好", "Good morning."),
+                ("Why", "Warum?"),
+                ("", "."),
+            ]
+        ),
+    ],
+)
+def test_an_output_ends_in_no_full_stop_that_its_source_lacks(source: str, output: str, expected: str) -> None:
+    assert with_end_of(source, output) == expected

@@ -179,10 +179,10 @@ EXAMPLES = {
     "underscores": ["__x__", "__file_name__"],
 }
 PROSE = """100 % sicher|{siehe oben}|10:30|Preis: 5 $|5%ige|20% off|100%|%50 indirim|50%-a|50%'i|US$ 5|$5|a < b > c|a@b
-100 %Cotton|50 %BCotton|%Cotton|{ }|5 %ige Lösung|note: see below|{ a b }|see :)|100%.|3%,
+100 %Cotton|50 %BCotton|%Cotton|{ }|5 %ige Lösung|note: see below|{ a b }|100%.|3%,
 100 %der Leute|5%off|@ home|a@2x|@Straße|@tommüller|René@home|müé@ab
 tired.so I|1.000.000|30.11.2026|14.7.1789|2026-11-30|10.000.000,50|1.2
-(2019) 12 people|(2019) 20 30|(12) 34567 books|+5 and|5-6|#1|# a|(50)|1999-2001|2-3-4|&#39;|a#b
+(2000) 12 people|(2000) 20 30|(12) 30000 books|+5 and|5-6|#1|# a|(50)|1999-2001|2-3-4|&#39;|a#b
 § 1.2.3-b|e.g. com|ASP.NET|a.commune|x.com.pany|de.org-a"""
 
 

@@ -113,12 +113,74 @@ class SentenceSplitter {
   wordBefore(text, end, start) { return this.last.exec(text.slice(Math.max(start, end - LONGEST_WORD), end))[0]; }
 }
 
+/** Returns an output that ends in no full stop if its source has none; the rules are those of nmt/formats/sentences.py. */
+function withEndOf(source, output, {stops, wide, closing}, {fullStops, abbreviations}) {
+  const bare = source.replace(new RegExp(`[${escaped(closing)} ]+$`, "u"), ""), last = [...bare].at(-1);
+  const text = output.trimEnd(), [before, stop] = [...text].slice(-2);
+  const isStopped = stop && fullStops.includes(stop) && !stops.includes(before);
+  if (!isStopped || !last || stops.includes(last) || wide.includes(last) || UNSPACED.test(last)) return output;
+  const word = new RegExp(`[${WORD}.&'’\\-]*$`, "u").exec(text.slice(0, -stop.length).slice(-LONGEST_WORD))[0];
+  const isOrdinal = /^\p{Nd}+$/u.test(word) && !bare.endsWith(word);
+  const isInitial = JOINS.test(word) && !/^\p{Nd}/u.test(word);
+  if (isOrdinal || isInitial || word.includes(".") || abbreviations.includes(word.toLowerCase())) return output;
+  return text.slice(0, -stop.length).trimEnd() + (",:;".includes(last) ? last : "") + output.slice(text.length);
+}
+
 const cut = (text, starts) => starts.map((start, index) => text.slice(start, starts[index + 1])).filter(Boolean);
+
+const MOST_FRAMES = 9;  // no text has more around it, and each takes a look at all of it
+
+/** Finder of what stands around a sentence: the rules of nmt/formats/frames.py. */
+class Frames {
+  constructor({item, pairs, noSentence, beforeQuotation}) {
+    Object.assign(this, {item: expression(item, "y"), pairs, noSentence: expression(`^${noSentence}`, "s")});
+    this.beforeQuotation = expression(beforeQuotation, "g");
+  }
+
+  /** Returns the sentence {text, start} that a text has within marks and brackets; all of it if there are none. */
+  inside(text) {
+    let start = 0, inside = text;
+    for (let frames = 0; frames < MOST_FRAMES; frames++) {
+      const item = matchAt(this.item, inside, 0);
+      if (!item && !this.isClosed(inside)) break;
+      const inner = item ? inside.slice(item[0].length) : inside.slice(1, -1);
+      start += (item ? item[0].length : 1) + inner.length - inner.trimStart().length;
+      inside = inner.trim();
+    }
+    return !inside || this.noSentence.test(inside) ? {text, start: 0} : {text: inside, start};
+  }
+
+  /** Returns where a quotation begins that is a sentence and ends this one: He said, "I see." Returns 0 without one. */
+  quotation(sentence, marks) {
+    for (const {0: before, index} of sentence.matchAll(this.beforeQuotation)) {
+      const rest = sentence.slice(index + before.length).trimEnd();
+      if (this.isClosed(rest) && marks.includes(rest.at(-2))) return index + before.length;
+    }
+    return 0;
+  }
+
+  /** Tells whether what opens at the start of a text closes at its end, and not before. */
+  isClosed(text) {
+    const opening = text[0], closing = this.pairs[opening] ?? "";
+    const isApostrophe = (at) => JOINS.test(text[at - 1]) && JOINS.test(text[at + 1] ?? "");
+    let depth = 1;
+    for (let at = 1; at < text.length; at++) {
+      if (isApostrophe(at)) continue;
+      if (closing.includes(text[at])) {
+        depth -= 1;
+        if (!depth) return at === text.length - 1;
+      } else if (text[at] === opening) depth += 1;
+    }
+    return false;
+  }
+}
 
 /** Splits lines into parts {text, start, ids}, as the model was trained to translate them. */
 class LineSplitter {
-  constructor(vocabulary, decoding, lengths, table, symbols) {
+  constructor(vocabulary, decoding, lengths, table, frames, symbols) {
     Object.assign(this, {vocabulary, lengths, how: decoding.split});
+    this.frames = new Frames(frames);
+    this.hasFrames = decoding.keep && this.how !== "none";
     this.sentences = new SentenceSplitter(table);
     this.longest = Math.max(1, decoding.max_source - symbols.length);
     if (!lengths && this.how === "auto") this.how = "sentences";
@@ -126,27 +188,38 @@ class LineSplitter {
   }
 
   split(line) {
-    const text = line.trim();
-    if (!HAS_WORDS.test(text)) return [];
-    const start = line.indexOf(text);
+    const whole = line.trim();
+    const {text, start: inside} = this.inside(whole);
+    if (!(text === whole ? HAS_WORDS : HAS_LETTERS).test(text)) return [];
+    const start = line.indexOf(whole) + inside;
     const isWhole = ["length", "none"].includes(this.how) || (this.how === "auto" && this.isUsual(text));
     const parts = [];
     let at = start;
     for (const group of isWhole ? [text] : this.groups(text)) {
-      parts.push(...this.cut(group.trimEnd(), at));
+      const sentence = isWhole ? {text, start: 0} : this.inside(group.trimEnd());
+      parts.push(...this.cut(sentence.text, at + sentence.start));
       at += group.length;
     }
     return parts;
   }
 
-  /** Returns where a line's sentences begin if some of them are in capitals, but not all; else 0 alone. */
-  startsAroundCapitals(line, isInCapitals) {
-    if (!/\p{Uppercase}{2}/u.test(line)) return [0];  // at once, like most lines
+  inside(text) { return this.hasFrames ? this.frames.inside(text) : {text, start: 0}; }
+
+  /** Returns where a line's sentences begin if some of them are in brackets or quotation marks, or in capitals; else 0. */
+  startsAroundOthers(line, isInCapitals) {
+    const mayClose = this.hasFrames && Object.keys(this.frames.pairs).some((opening) => line.includes(opening));
+    if (!mayClose && !/\p{Uppercase}{2}/u.test(line)) return [0];  // at once, like most lines
     if (["none", "length"].includes(this.how) || isInCapitals(line)) return [0];
-    const sentences = this.sentences.split(line);
-    if (!sentences.some(isInCapitals)) return [0];
-    let at = 0;
-    return sentences.map((sentence) => (at += sentence.length) - sentence.length);
+    const marks = this.sentences.stops + this.sentences.wide, starts = [0];
+    let at = 0, isOther = false;
+    for (const sentence of this.sentences.split(line)) {
+      const quotation = mayClose && this.frames.quotation(sentence, marks);
+      if (quotation) starts.push(at + quotation);
+      isOther ||= quotation || isInCapitals(sentence) || (mayClose && this.frames.isClosed(sentence.trimEnd()));
+      at += sentence.length;
+      starts.push(at);
+    }
+    return isOther ? starts.slice(0, -1) : [0];
   }
 
   size(text) { return this.vocabulary.encode(text.trimEnd()).length; }

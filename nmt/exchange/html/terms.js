@@ -16,6 +16,44 @@ function findTerm(term, text) {
 const lackingTerms = (terms, text, output) =>
   terms.filter(([source, target]) => findTerm(source, text) && !findTerm(target, output));
 
+const LARGEST_WORD = 12;  // larger numbers seldom become words; also the hours that p.m. adds
+
+/**
+ * Returns an output with plain numbers of its source for those that it has instead, as nmt/formats/numbers.py does it;
+ * `plain` matches a number alone.
+ */
+function withNumbersOf(source, output, plain) {
+  const numbersIn = (text) => (text.match(/\p{Nd}{1,9}/gu) ?? []).map(valueOf);
+  const there = numbersIn(output), known = numbersIn(source);
+  const lost = (source.match(plain) ?? []).filter((number) => {
+    const at = there.indexOf(valueOf(number));
+    if (at >= 0) there.splice(at, 1);
+    return at < 0;
+  });
+  const invented = [...output.matchAll(plain)].filter(([number]) => !known.includes(valueOf(number)));
+  const large = lost.filter((number) => valueOf(number) > LARGEST_WORD);
+  const numbers = large.length === invented.length ? large : lost;
+  if (numbers.length !== invented.length) return output;
+  let text = "", last = 0;
+  for (const [rank, {0: number, index}] of invented.entries()) {
+    if (valueOf(number) - valueOf(numbers[rank]) === LARGEST_WORD) return output;  // 5 p.m. may become 17 hours
+    text += output.slice(last, index) + numbers[rank];
+    last = index + number.length;
+  }
+  return text + output.slice(last);
+}
+
+/** Returns the value of digits, which may be those of any script: each has its ten in a row. */
+function valueOf(digits) {
+  let value = 0;
+  for (const digit of digits) {
+    let zero = digit.codePointAt(0);
+    while (zero % 16 && /\p{Nd}/u.test(String.fromCodePoint(zero - 1))) zero -= 1;
+    value = 10 * value + (digit.codePointAt(0) - zero);
+  }
+  return value;
+}
+
 /**
  * Writes terms' translations in place of the words that stand for the terms, by what the model attended to.
  * `attention` is what Translator.attention returns. Returns the new text; terms for which no word stands are not in it.

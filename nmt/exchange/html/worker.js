@@ -10,14 +10,13 @@ class Translator {
     const {source, target} = values.vocabularies;
     found.kept = new Kept(values.kept);
     found.copied = new Kept([NOTHING, ...values.copied]);
-    found.listMark = expression(`^(?:${values.list_mark})`, "");
-    found.marked = expression(`^(?:${values.marked})`, "");
+    found.plainNumber = expression(values.plain_number, "g");
     found.numberAlone = expression(`^${values.number}$`, "");
     const isShared = source.at === target.at && !source.symbols && !target.symbols;
     found.source = vocabulary(source);
     found.target = isShared ? found.source : vocabulary(target);
     found.splitters = values.directions.map(({source, ofSource}) =>
-      new LineSplitter(found.source, values.decoding, values.lengths, values.sentences[source], ofSource));
+      new LineSplitter(found.source, values.decoding, values.lengths, values.sentences[source], values.frames[source], ofSource));
     return found;
   }
 
@@ -27,7 +26,7 @@ class Translator {
     const {source, languages: [language]} = this.values.directions[direction];
     const settings = {language, kept: this.kept, ...this.values.sentences[source]};
     const splitter = this.splitters[direction];
-    const starts = splitter.startsAroundCapitals(line, (text) => isInCapitals(text, this.kept));
+    const starts = splitter.startsAroundOthers(line, (text) => isInCapitals(text, this.kept));
     const pieces = cut(line, starts).map((text) => ({text, usual: asUsual(text, this.source, settings)}));
     const style = styleOf(line, pieces.map(({usual}) => usual).join(""), this.kept);
     const words = line.includes("\t") ? HAS_LETTERS : HAS_WORDS;  // numbers between tabs are copied
@@ -67,11 +66,18 @@ class Translator {
     const copies = this.values.decoding.keep ? this.copied.spans(text).map(([start, end]) => text.slice(start, end)) : [];
     const isOfTerm = (copy) => given.some(([source]) => findTerm(source, text) && findTerm(copy, source));
     const terms = [...given, ...copies.filter((copy) => !isOfTerm(copy)).map((copy) => [copy, copy])];
-    const best = this.translate(ids, direction)[0] ?? {text: "", words: [], lacking: [], ids: [], finished: false};
+    const {sentences, directions, ends, decoding: {keep}} = this.values;
+    const mended = (output) => {
+      if (!keep) return output;
+      const own = withEndOf(
+        text, withNumbersOf(text, output.text, this.plainNumber), sentences[directions[direction].source], ends);
+      return own === output.text ? output : {...output, text: own, words: own.split(" ")};
+    };
+    const best = this.translate(ids, direction).map(mended)[0] ?? {text: "", words: [], lacking: [], ids: [], finished: false};
     const lacking = (output) => lackingTerms(terms, text, output.text);
     if (!lacking(best).length) return best;
     const beam = 2 * Math.max(4, this.values.decoding.beam);
-    const others = this.translate(ids, direction, {nBest: beam, beam});
+    const others = this.translate(ids, direction, {nBest: beam, beam}).map(mended);
     const found = [best, ...others].reduce((one, other) => lacking(other).length < lacking(one).length ? other : one);
     if (!lacking(found).length) return found;
     const placed = placeTerms(lacking(found), this.attention(ids, found.ids, direction));
@@ -147,20 +153,12 @@ async function answer({kind, number, ...asked}) {
   }
 }
 
-/** Returns a translation written as its source is: with the mark of a list before it, and with its capitals. */
-function dressed(output, {text: source, style, direction}) {
-  const {text, words} = marked(output, source);
-  if (!style || (style === "title" && !translator.values.titles)) return {...output, text, words};
+/** Returns a translation in the capitals of its source. */
+function dressed(output, {style, direction}) {
+  if (!style || (style === "title" && !translator.values.titles)) return output;
   const [, language] = translator.values.directions[direction].languages;
   const write = (each) => inStyle(each, style, language, translator.kept);
-  return {...output, text: write(text), words: words.map(write)};
-}
-
-/** Returns a translation with the mark that its source begins with, unless it has one. */
-function marked({text, words}, source) {
-  const mark = translator.listMark.exec(source)?.[0];
-  if (!mark || !text || translator.marked.test(text)) return {text, words};
-  return {text: mark + text, words: [mark + words[0], ...words.slice(1)]};
+  return {...output, text: write(output.text), words: output.words.map(write)};
 }
 
 /** Splits lines, tells their parts, and then tells the translation of each part that has not come before. */

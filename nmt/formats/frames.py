@@ -1,0 +1,117 @@
+"""What stands around a sentence without being part of it: the mark of a list's item, brackets, quotation marks.
+
+Small models have seldom seen a line in brackets, or with a number before it, and lose the sentence over it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from nmt.formats.sentences import STOPS, WIDE, WORDS
+from nmt.formats.terms import Span
+from nmt.text.language_codes import Language
+from nmt.text.scripts import UNSPACED_RANGES, joins
+
+_MARK = r"[-–—*·•‣>]|#{1,6}|[(（]?(?:\d{1,3}|[A-Za-z]|[ivx]{2,4})[)）]"  # also of a quotation, a heading, a dialogue
+ITEM = re.compile(rf"(?:{_MARK})\s+(?=\S)|\d{{1,3}}、\s*(?=\S)")
+"""Pattern for how an item of a list begins: - # > 1) (a)"""
+NUMBERED_ITEM = re.compile(rf"(?:\d{{1,3}}\.)+\s+(?=\S)|{ITEM.pattern}")
+"""The same, and 1. and 1.2., where a full stop makes no ordinal number"""
+BRACKETS = {"(": ")", "[": "]", "（": "）", "【": "】", "〔": "〕"}
+"""Closing brackets, by the opening one"""
+QUOTES = {
+    '"': '"',
+    "'": "'",
+    "‘": "’",
+    "“": "”",
+    "”": "”",
+    "„": "“”",
+    "«": "»",
+    "»": "«",
+    "‹": "›",
+    "「": "」",
+    "『": "』",
+}
+"""Closing quotation marks, by the opening one"""
+_NO_SENTENCE = re.compile(rf"(?=.*[^\W\d_])(?!.*(?:[^\W\d_]{{2}}|[{UNSPACED_RANGES}]))", re.DOTALL)
+"""Pattern for a text that has letters, but no word of two: the (s) of an ending, the [y/N] of a question"""
+
+
+_BEFORE_QUOTATION = re.compile(rf"[,:،，：]\s*(?=[{re.escape(''.join(QUOTES))}])")
+MOST_FRAMES = 9  # no text has more around it, and each takes a look at all of it
+
+
+class Frames:
+    """Finder of what stands around a sentence of one language."""
+
+    def __init__(self, language: str, quotes: bool) -> None:
+        """Find marks and brackets and, if so asked, quotation marks around a sentence.
+
+        In a language that marks ordinals by a full stop, or in an unknown one, a number with one is no mark.
+        """
+        ordinals = WORDS["marks"]["ordinals"].split()
+        may_be_ordinal = not language or Language.of(language).base in ordinals
+        self._item = ITEM if may_be_ordinal else NUMBERED_ITEM
+        self._pairs = BRACKETS | QUOTES if quotes else BRACKETS
+
+    def table(self) -> dict[str, Any]:
+        """Return the rules as plain values for nmt/exchange/html/sentences.js."""
+        return {"item": self._item.pattern, "pairs": self._pairs, "noSentence": _NO_SENTENCE.pattern} | {
+            "beforeQuotation": _BEFORE_QUOTATION.pattern
+        }
+
+    def inside(self, text: str) -> Span:
+        """Return the span of the sentence that a text has within marks and brackets; all of it if there are none."""
+        start = 0
+        end = len(text)
+        for _ in range(MOST_FRAMES):
+            item = self._item.match(text, start, end)
+            if item:
+                start = item.end()
+            elif self.is_closed(text[start:end]):
+                start += 1
+                end -= 1
+            else:
+                break
+            inner = text[start:end]
+            end -= len(inner) - len(inner.rstrip())
+            start = min(end, start + len(inner) - len(inner.lstrip()))
+        if start == end or _NO_SENTENCE.match(text[start:end]):
+            return Span(0, len(text))
+        return Span(start, end)
+
+    def quotation(self, sentence: str) -> int:
+        """Return where a quotation begins that is a sentence and ends this one: He said, "I see." Without one: 0."""
+        for found in _BEFORE_QUOTATION.finditer(sentence):
+            rest = sentence[found.end() :].rstrip()
+            if self.is_closed(rest) and rest[-2] in STOPS + WIDE:
+                return found.end()
+        return 0
+
+    def may_close(self, text: str) -> bool:
+        """Return whether a text has a bracket or mark that opens."""
+        return not self._pairs.keys().isdisjoint(text)
+
+    def is_closed(self, text: str) -> bool:
+        """Return whether what opens at the start of a text closes at its end, and not before."""
+        opening = text[:1]
+        closing = self._pairs.get(opening)
+        if closing is None:
+            return False
+        depth = 1
+        for at in range(1, len(text)):
+            if _is_apostrophe(text, at):
+                continue
+            if text[at] in closing:
+                depth -= 1
+                if depth == 0:
+                    return at == len(text) - 1
+            elif text[at] == opening:
+                depth += 1
+        return False
+
+
+def _is_apostrophe(text: str, at: int) -> bool:
+    """Return whether the mark at an offset stands inside a word."""
+    return joins(text[at - 1]) and at + 1 < len(text) and joins(text[at + 1])
