@@ -109,6 +109,13 @@ def test_the_lines_of_a_text_are_translated_one_by_one(tokenizer):
     assert translator.translate(["the dog\nthe cat"], prefix=["xy"])[0].split("\n")[1:] == [other]
 
 
+def test_texts_and_prefixes_may_come_from_any_iterable(tokenizer):
+    translator = random_translator(tokenizer)
+    texts = ["the dog", "a cat"]
+    asked = (text for text in texts), (prefix for prefix in ("Hund", ""))
+    assert translator.translate(*asked) == translator.translate(texts, ["Hund", ""])
+
+
 @pytest.mark.parametrize("symbol", [NEWLINE, RETURN])
 def test_no_output_contains_a_line_end(tokenizer, symbol):
     assert tokenizer.target.decode([symbol]) in ("\n", "\r")

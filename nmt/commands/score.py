@@ -51,19 +51,18 @@ def score(options: ScoreOptions) -> None:
         refuse(options, "baseline more_references lowercase paper show", "cannot be combined with --robust")
         return _score_robustness(options)
     by_model = bool(options.models) and options.show is None  # with --show, it tells which words its training has seen
+    if by_model:
+        refuse(options, "baseline more_references lowercase paper", "cannot be combined with --model without --show")
     metrics = _metrics(options, by_model)
-    others = "baseline lowercase"
     if not by_model:
-        others += " language"
-    refuse(options, others, f"needs --metric {', '.join(OF_TEXTS)}", set(metrics).isdisjoint(OF_TEXTS))
-    if not by_model:
+        no_texts = set(metrics).isdisjoint(OF_TEXTS)
+        refuse(options, "baseline lowercase language", f"needs --metric {', '.join(OF_TEXTS)}", no_texts)
         refuse(options, "overrides", "needs --model", not options.models)
         if "brackets" not in metrics:
             return score_texts(options, metrics)
     if not 1 <= len(options.files) <= 2:
         raise click.BadArgumentUsage(f"score takes REF and at most one HYP here, but got {len(options.files)} files")
     if by_model:
-        refuse(options, "more_references", "cannot be combined with --model")
         return _score_by_model(options, metrics)
     refuse(options, "more_references source show", "cannot be combined with --metric brackets")
     return _score_trees(options, metrics)
@@ -173,6 +172,8 @@ def _score_robustness(options: ScoreOptions) -> None:
     from nmt.training.robustness import LABELS, LINES, figures, robustness, table
 
     pairs = list(read_parallel(options.source, options.reference))  # before a model is loaded
+    if not pairs:
+        raise _nothing_to_score()
     bundles, tokenizer, decoding, direction = _models(options)
     data = bundles[0].recipe.data
     lengths = bundles[0].lengths
@@ -207,8 +208,7 @@ def _score_robustness(options: ScoreOptions) -> None:
 def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: ScoreOptions) -> str:
     """Format the overall perplexity, as text or as JSON with `lines`; raise UserError if there are no pairs."""
     if not totals.pairs:
-        problem = "nothing to score: source and reference have no lines"
-        raise UserError(problem, "name a REF with a sentence on each line")
+        raise _nothing_to_score()
     if options.as_json:
         result = {
             "score": totals.perplexity,
@@ -219,6 +219,11 @@ def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: Scor
         return json.dumps({"perplexity": result})
     signature = f"subwords:{totals.subwords}|lines:{totals.pairs}|logprob:{totals.log_probability:.1f}"
     return f"PPL {figure(totals.perplexity)}\n  {signature}"
+
+
+def _nothing_to_score() -> UserError:
+    problem = "nothing to score: source and reference have no lines"
+    return UserError(problem, "name a REF with a sentence on each line")
 
 
 def _report_truncation(decoder: ForcedDecoder, totals: PairScores, console: Console) -> None:

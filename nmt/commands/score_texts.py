@@ -262,7 +262,7 @@ def _show_lines(heading: str, metric: Metric, lines: Sequence[ChangedLine], text
 
     A terminal shows in red what the outputs have and the first reference lacks.
     """
-    show(f"\n{heading} most by {metric.label}:")
+    show(f"\n{heading} most by {metric.label}:{'' if lines else ' no line'}")
     for line in lines:
         difference = f"{line.difference:+.{metric.decimals}f}"
         show(f"\nline {line.number:,}: {metric.written(line.baseline)} to {metric.written(line.score)}, {difference}")

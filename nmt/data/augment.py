@@ -123,15 +123,24 @@ class Augmenter:
         in_row = [prepared]
         if is_joined:
             in_row += self._others(dataset, 1 + int(3 * random.random()), random)
-        new: Subwords = []
-        for number, side in enumerate(self._sides[dataset]):
+        sides = self._sides[dataset]
+        before = list[str]()
+        in_rows = list[str]()
+        for number, side in enumerate(sides):
             texts = [side.decoder.decode(pair[number][len(side.symbols) :]) for pair in in_row]
-            text = in_a_row(texts)
-            if has_typos and number == 0:
-                text = with_typos(text, random, at_least=1)
-            for change in changes:
-                text = change(text, side.language)
-            if text == texts[0]:
+            before.append(texts[0])
+            in_rows.append(in_a_row(texts))
+        source, target = in_rows
+        if has_typos:
+            source = with_typos(source, random, at_least=1)
+        for change in changes:
+            changed = change(source, sides[0].language)
+            if changed != source:  # else nothing in the source, such as Chinese, would tell how to write the target
+                source = changed
+                target = change(target, sides[1].language)
+        new: Subwords = []
+        for number, (side, text) in enumerate(zip(sides, (source, target), strict=True)):
+            if text == before[number]:
                 new.append(prepared[number])
             else:
                 new.append([*side.symbols, *side.encoder.encode(text)])

@@ -35,6 +35,7 @@ from nmt.formats.terms import (
     capitalised,
     find_copies,
     in_order,
+    in_translation,
     missing,
     spaced_like,
     written,
@@ -92,6 +93,7 @@ class Placer:
         ready = self._with_terms(ready)
         ready = self._with_kept(ready)
         ready = self._in_order(ready)
+        ready = self._with_terms_for_kept(ready)
         ready = self._with_alignment(ready)
         done: dict[int, Found] = {}
         for source, each in ready:
@@ -176,6 +178,24 @@ class Placer:
         return done
 
     # --- terms
+
+    def _with_terms_for_kept(self, found: Sequence[Pair]) -> list[Pair]:
+        """Replace text to keep by the term that there is for it."""
+        done = []
+        for source, each in found:
+            terms = {phrase.source: phrase.term for phrase in source.phrases if phrase.term}
+            if terms:
+                text = self._decoded(each)
+                fixed = self._fixed(source.prefix)
+                edits = list[Edit]()
+                for span in find_copies(text, [phrase.source for phrase in _kept_in(source)]):
+                    term = terms.get(span.text_in(text))
+                    if term and span.start >= fixed:
+                        edits.append((span, term))
+                each = self._with_text(each, written(text, edits))
+                source = replace(source, phrases=in_translation(source.phrases))
+            done.append((source, each))
+        return done
 
     def _with_terms(self, found: Sequence[Pair]) -> list[Pair]:
         """Write the terms into each hypothesis that lacks some; its score and rank stay as they were without them."""

@@ -281,7 +281,7 @@ def _has_words(text: str, span: Span, phrases: Sequence[Phrase], of_letters: boo
     """
     first, last = (bisect_left(phrases, at, key=attrgetter("start")) for at in span)
     own = phrases[first:last]
-    if not all(phrase.kept for phrase in own):
+    if not all(phrase.kept and not phrase.term for phrase in own):
         return True
     kept = offsets_in(phrase.span for phrase in own)
     free = (text[at] for at in range(*span) if at not in kept)

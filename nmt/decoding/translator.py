@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise, repeat
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, overload
 
 from nmt.decoding.engine import Request, SplitLine, read_tagged
@@ -34,7 +34,7 @@ from nmt.formats.numbers import ALONE, Changes, compare
 from nmt.formats.placeholders import MESSAGE, PICTOGRAPH
 from nmt.formats.segments import Segment, read_line, with_spaces_of
 from nmt.formats.sentences import TrainedLengths
-from nmt.formats.terms import Phrase, Span, Term, Terms, beyond, find_copies, missing
+from nmt.formats.terms import Phrase, Span, Term, Terms, beyond, find_copies, in_translation, missing
 from nmt.formats.tokens import SPECIAL_SPACE
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Prefix, Source
@@ -168,8 +168,8 @@ class Translator(Pipeline[Translation]):
     @overload
     def translate(
         self,
-        texts: Sequence[str],
-        prefix: Sequence[str] | None = None,
+        texts: Iterable[str],
+        prefix: Iterable[str] | None = None,
         terms: Iterable[tuple[str, str]] = (),
         keep: Iterable[str] = (),
         markup: bool = False,
@@ -180,8 +180,8 @@ class Translator(Pipeline[Translation]):
     @overload
     def translate(
         self,
-        texts: Sequence[str],
-        prefix: Sequence[str] | None = None,
+        texts: Iterable[str],
+        prefix: Iterable[str] | None = None,
         *,
         to: str | None = None,
         source: str | None = None,
@@ -190,8 +190,8 @@ class Translator(Pipeline[Translation]):
 
     def translate(
         self,
-        texts: Sequence[str],
-        prefix: Sequence[str] | None = None,
+        texts: Iterable[str],
+        prefix: Iterable[str] | None = None,
         terms: Iterable[tuple[str, str]] = (),
         keep: Iterable[str] = (),
         markup: bool = False,
@@ -214,15 +214,16 @@ class Translator(Pipeline[Translation]):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
         if isinstance(keep, str):
             raise TypeError("keep takes a list of regular expressions; for one: keep=[pattern]")
-        if prefix is not None and len(prefix) != len(texts):
-            raise ValueError(f'there are {len(prefix)} prefixes and {len(texts)} texts: give one, or "", for each')
+        texts = list(texts)
+        prefixes = [""] * len(texts) if prefix is None else list(prefix)
+        if len(prefixes) != len(texts):
+            raise ValueError(f'there are {len(prefixes)} prefixes and {len(texts)} texts: give one, or "", for each')
         terms = list(terms)
         keep = list(keep)
         if sample is not None and (terms or keep or markup):
             raise ValueError("sample cannot be combined with terms, keep or markup: they are not forced into samples")
         direction = self._asked(source, to)
-        asked = Terms(map(_term, terms), keep, self.decoding.keep)
-        prefixes = repeat("", len(texts)) if prefix is None else prefix
+        asked = Terms([*map(_term, terms)], keep, self.decoding.keep)
         lines = list[Request]()
         for number, (text, beginning) in enumerate(zip(texts, prefixes, strict=True)):
             whole = Request(text, beginning, asked, direction=direction)
@@ -533,7 +534,7 @@ class Translator(Pipeline[Translation]):
         is_unusual = False
         for part, best in line.best:
             if part.phrases:
-                lacking += missing(part.phrases, part.text, best.decoded(self._target.decode))
+                lacking += missing(in_translation(part.phrases), part.text, best.decoded(self._target.decode))
             deleted += best.deleted
             if self._lengths is not None and self._lengths.is_unusual(len(part.ids), len(best.ids)):
                 is_unusual = True
@@ -542,6 +543,8 @@ class Translator(Pipeline[Translation]):
         segment = line.request.segment
         if segment:
             tagged = [(self._with_codes(line, segment, rank), rank) for _, rank in found]
+        elif line.request.prefix.strip():
+            tagged = [(self._with_given_beginning(text, line.request), rank) for text, rank in found]
         return Translation.of(
             line,
             tagged,
@@ -559,6 +562,17 @@ class Translator(Pipeline[Translation]):
             loop=changes.loop,
             unspelled=self._unspelled(line),
         )
+
+    def _with_given_beginning(self, text: str, request: Request) -> str:
+        """Return a translation that begins with its prefix as it was given, where a vocabulary has other white space
+        or leaves characters out."""
+        given = one_line(clean(request.prefix)).lstrip()
+        vocabulary = cast(Vocabulary, self._tokenizer_of(request.direction).target)
+        spelled = vocabulary.plain(request.prefix).lstrip()
+        start = len(text) - len(text.lstrip())
+        if not text.startswith(spelled, start):
+            return text
+        return text[:start] + given + text[start + len(spelled) :]
 
     def _signs(self, line: SplitLine, text: str, changes: Changes, is_unusual: bool) -> list[float]:
         """Return what the confidence of a line's best output follows from; nothing if it is blank or has no output."""
@@ -635,7 +649,7 @@ def _phrases_of(line: SplitLine) -> list[Phrase]:
     """Return the phrases of all parts."""
     phrases = list[Phrase]()
     for part in line.parts:
-        phrases += part.phrases
+        phrases += in_translation(part.phrases)
     return phrases
 
 

@@ -32,6 +32,7 @@ class Code:
     ends: bool  # whether a sentence ends at it
     is_between_words: bool  # with no other codes beside it
     is_blank: bool  # whether it is white space, maybe as an entity
+    is_mark: bool  # as `Token.is_mark`
     mark: str  # first character of the text behind it and its space: before . or !, only a space of the unit's stays
     is_empty: bool = False  # whether it has no words inside
 

@@ -40,7 +40,7 @@ _FINAL = re.compile(r"[.?]\W*$")
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 _SHARP = "ß\u00ad"
 """What SS may have been in German, with a soft hyphen, which vocabularies drop, so that there are as many characters"""
-_WORD = re.compile(r"[^\W\d_](?:[\w\u0300-\u036f\u00ad]|['’·](?=\w))*")
+_WORD = re.compile(r"[^\W\d_](?:[\w\u0300-\u036f\u00ad]|['’·\u055b-\u055e](?=\w))*")  # marks of Armenian, too
 _UNITS = r"[kKMGT]i?[Bb](?:it)?|[kMGT]?(?:Hz|Wh|Pa)|[kM][WVJ]|mAh?|dB|[kcmµ]?m[²³]?|[kmµ]?g|[md]?l|m?s"
 KEPT = Terms(
     keep=[
@@ -168,10 +168,13 @@ def capitals(text: str, language: str = "", copies: Iterable[str] = ()) -> list[
 def title_case(text: str, language: str = "", copies: Iterable[str] = ()) -> list[str]:
     """Return each character of a text as `in_title_case` writes it; what it has of `copies` is kept, too."""
     found = [*text]
-    letters = _DOTTED.get(Language.of(language).base, {})
+    base = Language.of(language).base
+    letters = _DOTTED.get(base, {})
     for start, end in words_in(text, _WORD, _copied(text, copies)):
         if text[start:end] == text[start:end].lower():  # others are names or abbreviations
             found[start] = text[start].translate(letters).title()
+            if base == "nl" and text.startswith("ij", start):
+                found[start + 1] = "J"  # IJsland
     return found
 
 

@@ -22,7 +22,7 @@ _TO = re.compile(rf"\]\(\s*(?:{_PLACE})(?:\s+(?:{_TITLE}))?\s*\)(?:\{{[^{{}}\n]*
 _IN_URL = r"[^\s<>\"`()\[\]\u3000-\u303f\uff00-\uffef]"
 _INLINE = re.compile(
     r"(?P<ticks>`+)|(?P<copy><(?:[A-Za-z][A-Za-z\d+.-]{1,30}:[^\s<>]*|[^\s<>@/]+@[^\s<>@]+)>"
-    r"|\$\$(?=[^$\n]{0,500}[\\_^=])[^$\n]{1,500}\$\$"  # a formula
+    r"|\$\$(?=[^$\n]{0,500}[\\_^=+<>]|[^\s$]{1,40}\$\$)[^$\n]{1,500}\$\$"  # a formula
     r"|(?<![\w+])\+\+(?=[A-Za-z\d\"])[\w\"-]+(?:\+[\w\"-]+)*\+\+(?!\w)"  # keys, of PyMdown
     r"|(?<![\w$])\$(?![\s{$])(?=[^$\n]{0,200}[\\_^=+<>]|[^\s$]{1,40}\$)[^$\n]{1,200}(?<!\s)\$(?![\w$]))"
     rf"|(?P<url>(?<![A-Za-z\d])(?:https?://|www\.)(?:{_IN_URL}|\({_IN_URL}*\))*(?<![*_~.,;:!?]))"
@@ -74,14 +74,14 @@ class _Reader:
         self.opened[found[0]].append(_Open(len(self.tokens), found.end()))
         self.add(found[0])
 
-    def close(self, other: _Open, raw: str, label: str = "") -> None:
+    def close(self, other: _Open, raw: str, label: str = "", is_mark: bool = False) -> None:
         """Add the other half of what was opened; what was opened inside it without another half stays text."""
         for opened in self.opened.values():
             while opened and opened[-1] >= other:
                 opened.pop()
         name = str(other.token)
-        self.tokens[other.token] = Token("open", self.tokens[other.token].raw, name=name)
-        self.tokens.append(Token("close", raw, name=name, label=label))
+        self.tokens[other.token] = Token("open", self.tokens[other.token].raw, name=name, is_mark=is_mark)
+        self.tokens.append(Token("close", raw, name=name, label=label, is_mark=is_mark))
 
     def last_bracket(self) -> _Open:
         """Return the last opening bracket that has no other half yet."""
@@ -116,7 +116,7 @@ class _Reader:
         is_inside = mark[0] in "_=" and before.isalnum() and behind.isalnum()
         opened = self.opened[mark]
         if opened and opened[-1] > self.last_bracket() and _WORD.match(before) and not is_inside:
-            self.close(opened[-1], mark)
+            self.close(opened[-1], mark, is_mark=True)
         elif _WORD.match(behind) and not (mark[0] in "_=" and before.isalnum()):
             self.open(found)
         else:
@@ -126,9 +126,9 @@ class _Reader:
         """Add a subscript or superscript, as in H~2~O."""
         mark = found["of_script"]
         name = str(len(self.tokens))
-        self.tokens.append(Token("open", mark, name=name))
+        self.tokens.append(Token("open", mark, name=name, is_mark=True))
         self.add(found["raised"])
-        self.tokens.append(Token("close", mark, name=name))
+        self.tokens.append(Token("close", mark, name=name, is_mark=True))
 
 
 def _defines_nothing(label: str) -> bool:

@@ -185,10 +185,12 @@ class Segment:
 
         Characters of the output at the offsets in `longer` are written as the text there.
 
-        Words are those of `words_of` with GLUE. Codes without words go where the nearest words are.
+        Words are those of `words_of` with GLUE. Codes without words go where the nearest words are; marks whose words
+        have none are left out.
         """
         output = aligned.output
-        codes = self._in_order(self._spans(aligned))
+        spans = self._spans(aligned)
+        codes = [placed for placed in self._in_order(spans) if not _is_text(placed.code, spans[placed.element])]
         signs = [*output]
         if self._elements or self._raws[: len(self.text)] != [*self.text]:
             signs = RawText(self.text, self._raws, self.kept, self.walls, self._escapes).of(output)
@@ -313,6 +315,11 @@ class Segment:
         before = self._elements[other]
         is_behind = other < index and before.end <= element.start
         return is_behind and all(map(joins, self.text[before.start : element.end]))
+
+
+def _is_text(code: Code, span: Span) -> bool:
+    """Return whether a code would be text around the span of its content, which has no words any more."""
+    return code.is_mark and not code.is_empty and span.start == span.end
 
 
 def _is_inside_of_part(start: int, at: int, aligned: AlignedLine) -> bool:

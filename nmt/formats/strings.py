@@ -18,7 +18,7 @@ from nmt.formats.placeholders import MESSAGE
 from nmt.formats.segments import Segment
 from nmt.formats.sentences import CLOSING, FULL_STOPS
 from nmt.formats.tags import ESCAPES, TAGS, tokens_of
-from nmt.formats.terms import PLACEHOLDERS, Span, in_order, offsets_in
+from nmt.formats.terms import COPIED, PLACEHOLDERS, Span, in_order, offsets_in
 from nmt.formats.tokens import Sign, Token
 from nmt.text.scripts import TOUCHING, is_wide
 
@@ -242,18 +242,24 @@ class ProgramString:
         return core + wanted + tags
 
     def _with_accelerator(self, text: str) -> str:
-        """Mark the same letter of the translation, best at the beginning of a word and in this case; else the first."""
+        """Mark the same letter of the translation, best at the beginning of a word and in this case; else the first.
+
+        Names such as config.ini have no mark if there are other words, nor has a shortcut behind a tab.
+        """
         inside = _taken(text)
+        names = offsets_in(COPIED.spans(text))
         letter = self._letter.lower()
-        free = [at for at, each in enumerate(text) if each.isalnum() and at not in inside]
+        label, tab, shortcut = text.partition("\t")
+        free = [at for at, each in enumerate(label) if each.isalnum() and at not in inside]
+        free = [at for at in free if at not in names] or free
         same = [at for at in free if text[at].lower() == letter]
         if same:
             at = min(same, key=lambda at: self._rank(at, text))
         elif free and not TOUCHING.match(text[free[0]]):
             at = free[0]
         else:
-            core, end = _without_end(text)
-            return f"{core}({self.mark}{letter.upper()}){end}"
+            core, end = _without_end(label)
+            return f"{core}({self.mark}{letter.upper()}){end}{tab}{shortcut}"
         return text[:at] + self.mark + text[at:]
 
     def _rank(self, at: int, text: str) -> tuple[bool, bool, float]:

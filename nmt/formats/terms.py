@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, product
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -67,6 +67,8 @@ class Phrase:
     """Whether it is text to keep, which a translation must contain exactly as often as the source does"""
     case: bool = True
     """Whether case matters; otherwise a target is capitalised where it begins the translation"""
+    term: str = ""
+    """The translation that a table has for text to keep: it is copied, and then replaced"""
 
     def __str__(self) -> str:
         return self.source if self.kept else f"{self.source} → {' | '.join(self.targets)}"
@@ -80,6 +82,11 @@ class Phrase:
     def span(self) -> Span:
         """The occurrence in the source."""
         return Span(self.start, self.end)
+
+
+def in_translation(phrases: Iterable[Phrase]) -> list[Phrase]:
+    """Return phrases as a translation has them: text to keep for which there is a term is a term then."""
+    return [replace(each, targets=(each.term,), kept=False, term="") if each.term else each for each in phrases]
 
 
 def beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:
@@ -142,7 +149,7 @@ class Terms:
     """A terminology table, and patterns for text to keep."""
 
     def __init__(
-        self, table: Iterable[Term] = (), keep: Iterable[str] = (), common: bool = True, names: bool = True
+        self, table: Sequence[Term] = (), keep: Iterable[str] = (), common: bool = True, names: bool = True
     ) -> None:
         """Compile the regular expressions `keep`, plus FORMATS if `common`, and then NAMES if `names`; index the table.
 
@@ -165,11 +172,18 @@ class Terms:
             self._table[source].append(term)
             lengths[source[0]].add(len(source))
         self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
+        self._has_copies = any(self.spans(term.source) for term in table)
+        """Whether a term has text inside that would be kept"""
 
     def spans(
-        self, text: str, copied: Sequence[Span] = (), walls: Sequence[int] = (), linked: bool = True
+        self,
+        text: str,
+        copied: Sequence[Span] = (),
+        walls: Sequence[int] = (),
+        linked: bool = True,
+        terms: Iterable[Span] = (),
     ) -> list[Span]:
-        """Return the spans of text to keep, in order: matches of the patterns, and `copied` ones.
+        """Return the spans of text to keep, in order: matches of the patterns, and `copied` ones, outside of `terms`.
 
         Of overlapping ones the leftmost wins, then the longest. If `linked`, those that touch, or are one sign apart,
         are joined. None crosses an offset in `walls`.
@@ -183,6 +197,9 @@ class Terms:
                 if inside:
                     first = text.index(inside, match.start())
                     found.add(Span(first, first + len(inside)))
+        taken = offsets_in(terms)
+        if taken:
+            found = {span for span in found if taken.isdisjoint(range(*span))}
         spans: list[Span] = []
         last = Span(0, 0)
         for span in sorted(found, key=lambda span: (span.start, -span.end)):
@@ -216,22 +233,48 @@ class Terms:
     def phrases(
         self, text: str, copied: Sequence[Span] = (), walls: Sequence[int] = (), ends: Sequence[int] = ()
     ) -> list[Phrase]:
-        """Return text to keep and, outside it, terms, in order; the leftmost, then the longest term wins.
+        """Return text to keep and, outside it or around it, terms, in order; the leftmost, then the longest term wins.
 
         `copied` are more spans to keep; nothing to keep crosses an offset in `walls`, and no term one in `ends`.
         """
-        spans = self.spans(text, copied, walls)
         found: list[Phrase] = []
+        if self._has_copies:
+            found += self._over_copies(text, copied, walls, ends)
+        around = [phrase.span for phrase in found]
+        spans = self.spans(text, copied, walls, terms=around)
         for span in spans:
             kept = span.text_in(text)
             found.append(Phrase(kept, (kept,), span.start, kept=True))
         if self._table:
             folded = _folded(text)
-            for gap in outside(spans, len(text)):
+            for gap in outside(sorted([*spans, *around]), len(text)):
                 inner = [end for end in ends if gap.start < end < gap.end]
                 for start, limit in pairwise([gap.start, *inner, gap.end]):
                     found += self._terms(text, folded, start, limit)
         return sorted(found, key=attrgetter("start"))
+
+    def _over_copies(
+        self, text: str, copied: Sequence[Span], walls: Sequence[int], ends: Sequence[int]
+    ) -> Iterator[Phrase]:
+        """Yield the terms that have text to keep inside, whole: Ctrl+Q, C++ compiler. What the user keeps stays.
+
+        A term for nothing but text to keep is that text until a translation has it.
+        """
+        copies = self.spans(text, copied, walls, linked=False)
+        fixed = [*copied]
+        for pattern in self._own:
+            fixed += [Span(*match.span()) for match in pattern.finditer(text)]
+        stays = offsets_in(fixed)
+        folded = _folded(text)
+        for start, limit in pairwise(sorted({0, *ends, len(text)})):
+            for phrase in self._terms(text, folded, start, limit):
+                own = set(range(*phrase.span))
+                inside = [span for span in copies if not own.isdisjoint(range(*span))]
+                is_around = inside and own.issuperset(offsets_in(inside)) and own.isdisjoint(stays)
+                if is_around and phrase.span in inside:
+                    yield replace(phrase, targets=(phrase.source,), kept=True, term=phrase.targets[0])
+                elif is_around:
+                    yield phrase
 
     def _terms(self, text: str, folded: str, at: int, limit: int) -> Iterator[Phrase]:
         """Yield the longest term at each offset in text[at:limit], outside those before; `folded` is in lower case."""

@@ -35,6 +35,7 @@ class Token:
     parts: bool = False  # whether it parts words even without a space
     ends: bool = False  # whether a sentence ends at it
     label: str = ""  # of a closing code: the text inside, by which it is found elsewhere, as in Markdown's [text][]
+    is_mark: bool = False  # whether it would be text beside its other half, as in ****
 
     @classmethod
     def of(cls, kind: Kind, signs: Sequence[Sign], parts: bool = False, ends: bool = False) -> Self:
@@ -79,6 +80,7 @@ def codes_of(tokens: Sequence[Token], closings: Mapping[int, int]) -> Iterator[C
             ends=token.ends,
             is_between_words=all(other.kind in ("text", "copy") for other in beside),
             is_blank=bool(token.signs),
+            is_mark=token.is_mark,
             mark=tokens[index + 2].text[:1] if index + 2 < len(tokens) else "",
         )
         number += 1

@@ -1,7 +1,8 @@
 """How sure scores and their differences are: bootstrap samples of the lines, and approximate randomisation.
 
-The figures are those of sacreBLEU's `PairedTest` (Koehn, 2004; Riezler and Maxwell, 2005), for any `Metric`. Samples
-are drawn a few at a time, because all of them together would take thousands of times the memory of the counts.
+The figures are those of sacreBLEU's `PairedTest` (Koehn, 2004; Riezler and Maxwell, 2005), for any `Metric`, but that
+equal differences count: of one line that differs, sacreBLEU is sure. Samples are drawn a few at a time, because all of
+them together would take thousands of times the memory of the counts.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ TRIALS = 10_000  # of the randomisation; likewise
 SEED = 12345  # likewise
 AT_ONCE = 32  # trials: NumPy draws as many bits at once, so figures do not depend on drawing in parts
 SIGNIFICANT = 0.05  # p-values below it
+ROUNDING = 1e-9  # the share by which equal differences may differ, since sums of lines are of another order
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,14 @@ class Sampled:
 
     def compared(self, baseline: Sampled) -> Comparison:
         """Test the difference from another system, which has translated the same lines."""
-        p_value = 1.0  # the formulas call the difference between identical outputs significant
+        p_value = 1.0  # of equal scores
         p_bootstrap = 1.0
         difference = abs(self.score - baseline.score)
         if difference:
             p_value = self._by_randomisation(baseline, difference)
             # How far samples are from their mean difference, as if the systems were equally good
             apart = np.abs(self.scores - baseline.scores)
-            p_bootstrap = _share_above(apart - apart.mean(), difference)
+            p_bootstrap = _share_from(apart - apart.mean(), difference)
         return Comparison(self.estimate, baseline.estimate, p_value, p_bootstrap)
 
     def _by_randomisation(self, baseline: Sampled, difference: float) -> float:
@@ -88,12 +90,13 @@ class Sampled:
             ours = sums + changes @ moved  # (trials, n)
             for one, other in zip(ours.tolist(), (both - ours).tolist(), strict=True):
                 differences.append(abs(self.metric.score(one) - self.metric.score(other)))
-        return _share_above(np.array(differences), difference)
+        return _share_from(np.array(differences), difference)
 
 
-def _share_above(differences: NDArray[np.float64], difference: float) -> float:
-    """Return a p-value: the share of differences above one, which counts itself."""
-    return (int((differences > difference).sum()) + 1) / (len(differences) + 1)
+def _share_from(differences: NDArray[np.float64], difference: float) -> float:
+    """Return a p-value: the share of differences at least as large as one, which counts itself."""
+    as_large = differences > difference * (1 - ROUNDING)
+    return (int(as_large.sum()) + 1) / (len(differences) + 1)
 
 
 def bootstrap(counts: Counts | NDArray[np.float64], score: Callable[[Sequence[float]], float]) -> NDArray[np.float64]:

@@ -56,8 +56,11 @@ class Moses:
 
 
 def language_of(path: Path) -> str:
-    """Return the suffix of a file name, ignoring that of compression: de for test.de.gz."""
-    return Path(split_suffix(path)[0]).suffix[1:]
+    """Return the suffix of a file name, ignoring those of compression and text: de for test.de.gz and test.de.txt."""
+    name = Path(split_suffix(path)[0])
+    if name.suffix.lower() == ".txt":
+        name = name.with_suffix("")
+    return name.suffix[1:]
 
 
 # Codes of languages (ISO 639) and scripts (ISO 15924) by the tokenizer of sacreBLEU that finds their words
@@ -86,7 +89,7 @@ def unknown_words(language: str, references: Lines) -> str | None:
     """Return a warning if references are written without spaces, but `language` is not known to be; else None."""
     if tokenizer_of(language) or not is_unspaced(references):
         return None
-    given = "their language is not given"
+    unknown = "their language is not given"
     if language:
-        given = f"{language!r} is no language known to be"
-    return f"warning: the references are written without spaces, but {given}: BLEU and TER count characters"
+        unknown = f"no tokenizer is known for {language!r}"
+    return f"warning: the references are written without spaces, but {unknown}: BLEU and TER count characters"

@@ -200,7 +200,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 class Augment(Settings):
     """Shares of the training pairs, from 0 to 1, whose text or tree is drawn anew in every epoch. URLs, placeholders,
-    tags, names of files and the like, and words with digits stay as they are."""
+    tags, names of files and the like, and words with digits stay as they are. So does a target where its source does:
+    Chinese has no capitals."""
 
     upper: Share = 0.0
     """Both sides in capitals."""

@@ -80,7 +80,10 @@ def make_directory(path: Path) -> None:
 
 
 def check_name(name: str | os.PathLike[str]) -> None:
-    """Raise UserError if the locale's encoding lacks characters of a file name, which Python would call missing."""
+    """Raise UserError for `-`, by which other programs mean stdin or stdout, and if the locale's encoding lacks
+    characters of a file name, which Python would call missing."""
+    if os.fspath(name) == "-":
+        raise UserError("-: is no name of a file", "leave it out: without a file, stdin is read and stdout written")
     try:
         os.fsencode(name)
     except UnicodeEncodeError:

@@ -118,13 +118,11 @@ def _accepted(before: Bundle, result: Bundle, device: torch.device, console: Con
             load_weights(model, weights, result.path)
         outputs = validation.outputs(model)
         comparison = validation.sampled(outputs).compared(of_before)
-        # Of one line that differs, the randomisation is sure, for it does not count equal differences.
-        p_value = max(comparison.p_value, comparison.p_bootstrap)
         scores = f"dev {label} {comparison.system.score:.2f}, before {comparison.baseline.score:.2f}"
-        scores += f" (p = {p_value:.3f})"
+        scores += f" (p = {comparison.p_value:.3f})"
         if share < 1:
             scores = f"{share:.0%} of what was learned: {scores}"
-        if comparison.difference >= 0 or p_value >= SIGNIFICANT:
+        if comparison.difference >= 0 or comparison.p_value >= SIGNIFICANT:
             if share < 1:
                 mix([before, result], [1 - share, share], result.path)
             if share < 1 or not result.scores:

@@ -48,6 +48,8 @@ def test_systems_are_compared_with_the_best_or_with_a_baseline(nmt, tmp_path: Pa
         "  other    der Hund rennt nach Haus",
     ]
     assert lines[lost + 2].startswith("line 10: 100.00 to ")
+    same = nmt(*arguments, stdin=Path("other").read_bytes()).out.decode()
+    assert same.endswith("\ngained most by chrF2: no line\n\nlost most by chrF2: no line\n")
     assert "95% interval" in done.err
     assert "Kocmi et al., 2024" in done.err
     as_json = json.loads(nmt("score", "ref", "hyp", *arguments[2:], "--json").out)
@@ -107,7 +109,7 @@ def test_chinese_is_scored_by_its_language_or_with_a_warning(nmt, tmp_path: Path
     assert "|tok:zh|" in given.out.decode()
     assert "warning" not in named.err + given.err
     unknown = nmt("score", "test.txt", "test.zh", "--metric", "bleu,ter")
-    assert "warning: the references are written without spaces, but 'txt' is no language" in unknown.err
+    assert "warning: the references are written without spaces, but their language is not given" in unknown.err
     assert "give --language CODE" in unknown.err
     assert "BLEU 100.00" in unknown.out.decode()
     assert nmt("score", "test.txt", "test.zh", "--metric", "chrf").err == ""  # which counts characters anyway

@@ -155,3 +155,16 @@ def test_an_update_exceeds_its_tokens_by_a_tenth_at_most(make: Make, folder: Pat
     assert kept & {*EVERY[-20:]}
     again = augmenter.augmented(Update(1, 0, rows, lengths))
     assert kept != {row for row in EVERY if again.lengths.source[row] == lengths.source[row]}
+
+
+@pytest.mark.parametrize("kind", ["upper", "title", "unpunctuated"])
+def test_a_target_stays_as_it_is_if_its_source_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    write("zh.tsv", [f"第{n}只狗\tdie Nummer {n}." for n in range(10)])
+    data = {"source": "zh", "target": "de", "train": [{"file": "zh.tsv"}], "valid": [], "test": []}
+    own = recipe(data={**data, "augment": {kind: 1}}, tokenizer={"vocab_size": 330})
+    prepare(own, QUIET, 1)
+    corpus = Corpus(tmp_path / OUT / "train.arrow")
+    rows = np.arange(10)
+    augmenter = Augmenter(own, corpus, Tokenizer.load(tmp_path / OUT), [10])
+    assert augmenter.augmented(Update(0, 0, rows, corpus.lengths(rows))).changed is None

@@ -23,6 +23,8 @@ KEPT = "{name} %(count)d https://a.org/b?c=d x@y.org <b>%s</b> &amp; a/b.txt --a
         ("istanbul ılık", "tr_TR", "İSTANBUL ILIK", "İstanbul Ilık"),
         ("Άνθρωποι ταΐζουν", "el", "ΑΝΘΡΩΠΟΙ ΤΑΪΖΟΥΝ", "Άνθρωποι Ταΐζουν"),
         ("e\u0301te\u0301 col·legi", "ca", "E\u0301TE\u0301 COL·LEGI", "E\u0301te\u0301 Col·legi"),
+        ("ijsvrij en wij, ij", "nl", "IJSVRIJ EN WIJ, IJ", "IJsvrij En Wij, IJ"),
+        ("ի՞նչ է", "hy", "Ի՞ՆՉ Է", "Ի՞նչ Է"),
         ("ALREADY THERE", "en", "ALREADY THERE", "ALREADY THERE"),
         ("我们在家。", "zh", "我们在家。", "我们在家。"),
         (f"see {KEPT} now", "en", f"SEE {KEPT} NOW", f"See {KEPT} Now"),

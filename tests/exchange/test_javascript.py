@@ -257,6 +257,9 @@ def test_what_is_copied_is_in_the_translation_or_is_said_to_be_lacking(keep, tmp
     request = {"kind": "lines", "number": 1, "lines": ["the tree sees config.ini"], "direction": 0, "terms": []}
     output = translated(bundle, request)[1]["output"]
     assert ("config.ini" in output["text"] or output["lacking"] == ["config.ini"]) == keep
+    request["terms"] = [["config.ini", "setup.ini"]]
+    output = translated(bundle, request)[1]["output"]
+    assert "setup.ini" in output["text"] or output["lacking"] == ["setup.ini"]
 
 
 def test_a_term_is_lacking_where_it_is_only_part_of_a_word():
@@ -342,6 +345,15 @@ def test_letter_case_is_that_of_the_vocabulary(language):
     found = node.call(usual, given)
     assert found == [as_usual(text, vocabulary, language) for text in texts]
     assert sum(one != other for one, other in zip(found, texts, strict=True)) > 80
+
+
+@pytest.mark.parametrize(
+    ("text", "language"), [("ijsvrij en {n}th wij", "nl"), ("ի՞նչ է <b>so</b>", "hy"), ("istanbul ıI", "tr")]
+)
+def test_page_writes_titles_as_nmt_does(text: str, language: str) -> None:
+    given = {"text": text, "language": language, "table": [TAGS.pattern, *KEPT.table()]}
+    write = "({text, language, table}) => inStyle(text, 'title', language, new Kept(table))"
+    assert node.call(write, given) == in_title_case(text, language)
 
 
 KEPT_PATTERNS = [TAGS.pattern, *KEPT.table()]

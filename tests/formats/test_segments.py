@@ -153,6 +153,7 @@ def test_tags_and_spans_know_of_each_other() -> None:
         ),
         ("**https://x.org/*a*/b_c** **https://x.org/a**。b", "https://x.org/*a*/b_c https://x.org/a。b"),
         ("horse:smile:! _:smile:_ _https://x.org/a_(b)_c_ $a_1 * b_2$", "horse! https://x.org/a_(b)_c $a_1 * b_2$"),
+        ("the $$x$$ $$a + b$$ $y$, $$ and $$", "the $$x$$ $$a + b$$ $y$, $$ and $$"),
         ("a \\*b\\* * c * \\_d_e &amp; & `f_g`", "a *b* * c * _d_e & & `f_g`"),
         ("[a [b] c](http://x 'T (x)') ![alt](<i n.png>){.cls} ](x)", "a [b] c alt ](x)"),
     ],
@@ -161,6 +162,23 @@ def test_marks_of_markdown_are_codes(line: str, text: str) -> None:
     markup = read_markdown(line)
     assert markup.text == text
     assert markup.put(aligned(markup.text, markup.text)) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "output", "expected"),
+    [
+        ("You **do** see.", "Sie sehen.", "Sie sehen."),
+        ("You ***do*** ~~not~~ see.", "Sie sehen.", "Sie sehen."),
+        ("You **[do](x)** see.", "Sie sehen.", "Sie [](x)sehen."),
+        ("You <b>do</b> see.", "Sie sehen.", "Sie <b></b> sehen."),
+        ("You **<br>** *see*.", "Sie sehen.", "Sie **<br>** *sehen*."),
+    ],
+)
+def test_marks_are_not_written_around_nothing(line: str, output: str, expected: str) -> None:
+    markup = read_markdown(line)
+    words = markup.text.split()
+    links = {0: 0, 1: len(words) - 1, 2: len(words)}
+    assert markup.put(aligned(markup.text, output, links)) == expected
 
 
 def test_a_term_stands_for_its_words_whatever_the_attention() -> None:

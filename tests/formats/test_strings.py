@@ -42,6 +42,10 @@ def test_a_run_of_marks_takes_no_time_that_grows_with_the_square_of_its_length()
         ("_As %s", "%s som", "%s _som"),  # never inside a placeholder
         ("_As %(a)s", "%(a)s a", "%(a)s _a"),
         ("_Open:", "開く", "開く(_O):"),
+        ("_Open\tCtrl+O", "Datei\tCtrl+O", "_Datei\tCtrl+O"),  # nor inside a shortcut, or a name
+        ("_Open\tCtrl+O", "開く\tCtrl+O", "開く(_O)\tCtrl+O"),
+        ("_Open x.conf, c.org", "x.conf, c.org ändern", "x.conf, c.org _ändern"),
+        ("_Open x.conf", "x.conf", "x.c_onf"),
         ("Open", "_Öppna", "Öppna"),  # an accelerator that the source has not
         ("  Name:\n", "Namn", "  Namn:\n"),
         ("Save", "Spara.", "Spara"),

@@ -17,6 +17,7 @@ from nmt.formats.terms import (
     Terms,
     find_copies,
     in_order,
+    in_translation,
     missing,
     read_terms,
     spaced_like,
@@ -55,6 +56,22 @@ def sources(text: str, *keep: str, common: bool = True) -> list[str]:
 )
 def test_terms_stand_as_words_the_longest_first(text: str, found: list[str]) -> None:
     assert sources(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Press Ctrl+Q, F1.", ["Ctrl+Q → Strg+Q", "F1"]),
+        ("the C++ compiler and C++", ["C++ compiler → C++-Compiler", "C++"]),
+        ("see x.org and a.x.org", ["x.org → x.de", "a.x.org"]),
+        ("ctrl+q", ["ctrl+q → Strg+Q"]),
+        ("AB-1 Ctrl+W", ["AB-1", "Ctrl+W"]),  # what the user keeps
+    ],
+)
+def test_a_term_counts_more_than_what_is_kept_in_every_text(text: str, found: list[str]) -> None:
+    table = [Term("Ctrl+Q", "Strg+Q"), Term("C++ compiler", "C++-Compiler"), Term("x.org", "x.de")]
+    terms = Terms([*table, Term("AB-1", "BA-1"), Term("Ctrl+W", "Strg+W")], [r"[A-Z]+-\d", "Ctrl.W"])
+    assert [str(phrase) for phrase in in_translation(terms.phrases(text))] == found
 
 
 def test_a_term_has_its_alternatives() -> None:

@@ -1,4 +1,4 @@
-"""Intervals and p-values are those of sacreBLEU."""
+"""Intervals and p-values are those of sacreBLEU, but that equal differences count."""
 
 import random
 from unittest.mock import Mock
@@ -30,11 +30,12 @@ def compared(metric, system, baseline):
     [
         ("bleu", (92.4269, 92.3966, 3.8633), (88.5564, 88.4851, 5.4051), 0.2082, 0.0919),
         ("chrf", (95.6710, 95.6616, 2.1778), (94.7703, 94.7527, 2.3948), 0.5484, 0.1998),
-        ("ter", (3.1250, 3.1325, 1.5625), (4.3750, 4.3981, 2.0312), 0.2082, 0.1289),
+        # Of 16 lines, 10 need an edit less and 6 one more: by the binomial distribution, 0.4545; 0.2101 if more than 4
+        ("ter", (3.1250, 3.1325, 1.5625), (4.3750, 4.3981, 2.0312), 0.4462, 0.1289),
     ],
 )
 def test_figures_of_a_comparison_are_those_of_sacrebleus_command(metric, system, baseline, p_value, p_bootstrap):
-    # sacrebleu REFERENCE -i WORSE BETTER -m bleu chrf ter -w 4, with --paired-ar and --paired-bs
+    # sacrebleu REFERENCE -i WORSE BETTER -m bleu chrf ter -w 4, with --paired-ar (whose TER has 0.2082) and --paired-bs
     found = compared(StringMetric(metric, [REFERENCE]), BETTER, WORSE)
     assert found == Comparison(
         Estimate(*(pytest.approx(figure, abs=1e-4) for figure in system)),
@@ -89,6 +90,17 @@ def test_a_clear_difference_is_significant_and_none_is_not():
     clear, none = compared(bleu, BETTER, joined), compared(bleu, BETTER, BETTER)
     assert max(clear.p_value, clear.p_bootstrap) < 0.01
     assert (none.p_value, none.p_bootstrap, none.difference) == (1.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(("changed", "p_value"), [(1, 1.0), (2, 1 / 2), (4, 1 / 8), (8, 1 / 128)])
+@pytest.mark.parametrize("metric", [StringMetric("chrf", [REFERENCE]), OurMeans()])
+def test_few_lines_that_differ_are_as_likely_by_chance_as_all_on_one_side_are(metric, changed, p_value):
+    baseline = ["0.7"] * 40
+    system = ["0.1"] * changed + baseline[changed:]
+    if metric.label != "mean":
+        baseline = REFERENCE
+        system = [line.replace("er", "") for line in REFERENCE[:changed]] + REFERENCE[changed:]
+    assert compared(metric, system, baseline).p_value == pytest.approx(p_value, abs=0.01)
 
 
 def bounds(name, hypotheses, *references):

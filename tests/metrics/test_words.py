@@ -28,7 +28,7 @@ def test_codes_of_any_shape_name_the_tokenizer_of_their_language(tokenizer, code
 
 
 def test_a_language_that_is_not_known_for_text_without_spaces_is_warned_of():
-    assert "'tgt' is no language known to be: BLEU and TER count characters" in unknown_words("tgt", CHINESE)
+    assert "but no tokenizer is known for 'tgt': BLEU and TER count characters" in unknown_words("tgt", CHINESE)
     assert "but their language is not given" in unknown_words("", THAI)
     for language, lines in (("zh", CHINESE), ("", LINES), ("tgt", ["一", *LINES]), ("ko", ["고양이가 매트"]), ("", [])):
         assert unknown_words(language, lines) is None
@@ -89,5 +89,6 @@ def test_without_sacremoses_it_says_what_to_install(monkeypatch):
 
 
 def test_a_files_name_says_its_language():
-    paths = ["test.de", "data/test.2014.fr.gz", "test.de.XZ", "ref.gz", "/dev/fd/63", "a.b/test"]
-    assert [language_of(Path(path)) for path in paths] == ["de", "fr", "de", "", "", ""]
+    paths = ["test.de", "data/test.2014.fr.gz", "test.de.XZ", "test.de.txt", "a.zh.TXT.gz"]
+    assert [language_of(Path(path)) for path in paths] == ["de", "fr", "de", "de", "zh"]
+    assert {language_of(Path(path)) for path in ("ref.gz", "/dev/fd/63", "a.b/test", "my.txt", ".txt")} == {""}

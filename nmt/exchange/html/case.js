@@ -4,7 +4,7 @@
 const FEWEST_LETTERS = 4, UNUSUAL = 1.6, FEWEST_SPELLED = 3, FEWEST_WORDS = 3, FEWEST_UNUSUAL = 2, LONGEST_SMALL = 4;
 const IN_CASED_WORD = "[\\p{L}\\p{N}_]";
 const CASED_WORD = new RegExp(
-  `(?<!${IN_CASED_WORD})\\p{L}(?:[\\p{L}\\p{N}\\p{M}_\\u00ad]|['’·](?=${IN_CASED_WORD}))*`, "gu");
+  `(?<!${IN_CASED_WORD})\\p{L}(?:[\\p{L}\\p{N}\\p{M}_\\u00ad]|['’·\\u055b-\\u055e](?=${IN_CASED_WORD}))*`, "gu");
 const ENGLISH_I = /(?<=^|[\s"“‘(])[Ii](?=['’][\p{L}]|,?\s|[,.!?]?$)(?!\s+in\b)/yu;  // not i.e., (i) or a loop's index
 const NUMERAL = /^(?:X{0,3}(?:IX|IV|V?I{2,3})|X{1,3}(?:VI?|I)|X{2,3})(?![\p{L}\p{N}_])/u;  // of the Roman ones, those that are no words
 const CONSONANTS = /^(?!MRS$)[B-DF-HJ-NP-TV-XZ]{3,}$/;
@@ -110,8 +110,14 @@ function styleOf(text, usual, kept) {
 function inStyle(text, style, language, kept) {
   if (style === "capitals")
     return kept.outside(text, (part) => part.replace(/[^\u10d0-\u10ff]+/g, (letters) => letters.toLocaleUpperCase(language)));
-  return kept.outside(text, (part) => part.replace(CASED_WORD, (word) =>
-    word === word.toLocaleLowerCase(language) ? word[0].toLocaleUpperCase(language) + word.slice(1) : word));
+  const capital = language.startsWith("nl") ? /^(?:ij|.)/u : /^./u;  // IJsland
+  let last = 0, found = "";
+  for (const {0: word, index} of kept.words(text)) {
+    if (word !== word.toLocaleLowerCase(language)) continue;
+    found += text.slice(last, index) + word.replace(capital, (first) => first.toLocaleUpperCase(language));
+    last = index + word.length;
+  }
+  return found + text.slice(last);
 }
 
 /** Reads the words of a text: {at, text, small, withCapital, begins, isPronoun, isAbbreviation, isFunctionWord, follows}. */

@@ -64,7 +64,8 @@ class Translator {
    */
   translateWithTerms({text, ids}, direction, given) {
     const copies = this.values.decoding.keep ? this.copied.spans(text).map(([start, end]) => text.slice(start, end)) : [];
-    const terms = [...given, ...copies.map((copy) => [copy, copy])];
+    const isOfTerm = (copy) => given.some(([source]) => findTerm(source, text) && findTerm(copy, source));
+    const terms = [...given, ...copies.filter((copy) => !isOfTerm(copy)).map((copy) => [copy, copy])];
     const {sentences, directions, ends, decoding: {keep}} = this.values;
     const mended = (output) => {
       if (!keep) return output;
