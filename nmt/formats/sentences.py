@@ -253,14 +253,14 @@ class SentenceSplitter:
 
 
 def end_of(source: str) -> str | None:
-    """Return what a translation has at its end in place of a full stop, as its source: a comma, colon, semicolon or "".
+    """Return what a translation has at its end in place of a full stop, as its source: a comma, a colon or nothing.
 
     Return None if it may have one: behind punctuation, and in scripts without spaces, which often have none themselves.
     """
     last = source.rstrip(CLOSING + " ")[-1:]
-    if not last or last in STOPS + WIDE or UNSPACED.match(last):
+    if not last or last in STOPS + WIDE + ";" or UNSPACED.match(last):  # ; asks in Greek
         return None
-    return last if last in ",:;" else ""
+    return last if last in ",:" else ""
 
 
 def with_end_of(source: str, output: str) -> str:

@@ -173,6 +173,7 @@ def test_other_values_are_refused(values: object) -> None:
                 ("J", "J."),
                 ("早上好", "Good morning."),
                 ("Why", "Warum?"),
+                ("Πού είναι;", "Where is it."),
                 ("", "."),
             ]
         ),

@@ -118,12 +118,12 @@ function withEndOf(source, output, {stops, wide, closing}, {fullStops, abbreviat
   const bare = source.replace(new RegExp(`[${escaped(closing)} ]+$`, "u"), ""), last = [...bare].at(-1);
   const text = output.trimEnd(), [before, stop] = [...text].slice(-2);
   const isStopped = stop && fullStops.includes(stop) && !stops.includes(before);
-  if (!isStopped || !last || stops.includes(last) || wide.includes(last) || UNSPACED.test(last)) return output;
+  if (!isStopped || !last || `${stops}${wide};`.includes(last) || UNSPACED.test(last)) return output;  // ; asks in Greek
   const word = new RegExp(`[${WORD}.&'’\\-]*$`, "u").exec(text.slice(0, -stop.length).slice(-LONGEST_WORD))[0];
   const isOrdinal = /^\p{Nd}+$/u.test(word) && !bare.endsWith(word);
   const isInitial = JOINS.test(word) && !/^\p{Nd}/u.test(word);
   if (isOrdinal || isInitial || word.includes(".") || abbreviations.includes(word.toLowerCase())) return output;
-  return text.slice(0, -stop.length).trimEnd() + (",:;".includes(last) ? last : "") + output.slice(text.length);
+  return text.slice(0, -stop.length).trimEnd() + (",:".includes(last) ? last : "") + output.slice(text.length);
 }
 
 const cut = (text, starts) => starts.map((start, index) => text.slice(start, starts[index + 1])).filter(Boolean);
