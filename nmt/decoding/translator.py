@@ -223,7 +223,7 @@ class Translator(Pipeline[Translation]):
         if sample is not None and (terms or keep or markup):
             raise ValueError("sample cannot be combined with terms, keep or markup: they are not forced into samples")
         direction = self._asked(source, to)
-        asked = Terms([*map(_term, terms)], keep, self.decoding.keep)
+        asked = Terms(map(_term, terms), keep, self.decoding.keep)
         lines = list[Request]()
         for number, (text, beginning) in enumerate(zip(texts, prefixes, strict=True)):
             whole = Request(text, beginning, asked, direction=direction)

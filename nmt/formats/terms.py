@@ -149,7 +149,7 @@ class Terms:
     """A terminology table, and patterns for text to keep."""
 
     def __init__(
-        self, table: Sequence[Term] = (), keep: Iterable[str] = (), common: bool = True, names: bool = True
+        self, table: Iterable[Term] = (), keep: Iterable[str] = (), common: bool = True, names: bool = True
     ) -> None:
         """Compile the regular expressions `keep`, plus FORMATS if `common`, and then NAMES if `names`; index the table.
 
@@ -164,6 +164,7 @@ class Terms:
                 self._names += map(re.compile, NAMES.values())
         self._table = defaultdict[str, list[Term]](list)
         lengths = defaultdict[str, set[int]](set)
+        table = list(table)
         for term in table:
             if not (term.source.strip() and term.target.strip()):
                 problem = f"terms: a term is blank: {term.source!r}, {term.target!r}"
