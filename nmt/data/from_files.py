@@ -246,7 +246,7 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
     made.insert(0, Choice("extends", base, "which comes with nmt, and has all other settings"))
     minutes = recipe.training.minutes or 0.0
     whole = int(minutes) if minutes.is_integer() else minutes
-    made.append(Choice("training.minutes", whole, "of training in all; more of them teach it more"))
+    made.append(Choice("training.minutes", whole, "of training in all; raise it to train longer"))
     said = f"{' '.join(files)}: {size.described}, {'-'.join(recipe.data.languages)} {by}".rstrip()
     if left_out:
         said += f"; {left_out}"

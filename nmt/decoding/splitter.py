@@ -95,8 +95,8 @@ class LineSplitter:
     def ends_around_others(self, text: str, phrases: Sequence[Phrase]) -> list[int]:
         """Return where a line's sentences end if some of them are in brackets or quotation marks, or in capitals.
 
-        What introduces a quotation at the end of a sentence counts as one.
-        They are parts of their own then, and only the translations of those in capitals are in capitals.
+        They are parts of their own then, and only the translations of those in capitals are in capitals. What
+        introduces a quotation at the end of a sentence counts as one.
         """
         may_be_framed = self._has_frames and self._frames.may_close(text)
         if not (may_be_framed or has_word_in_capitals(text)):

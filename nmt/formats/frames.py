@@ -36,8 +36,6 @@ QUOTES = {
 """Closing quotation marks, by the opening one"""
 _NO_SENTENCE = re.compile(rf"(?=.*[^\W\d_])(?!.*(?:[^\W\d_]{{2}}|[{UNSPACED_RANGES}]))", re.DOTALL)
 """Pattern for a text that has letters, but no word of two: the (s) of an ending, the [y/N] of a question"""
-
-
 _BEFORE_QUOTATION = re.compile(rf"[,:،，：]\s*(?=[{re.escape(''.join(QUOTES))}])")
 MOST_FRAMES = 9  # no text has more around it, and each takes a look at all of it
 
@@ -57,8 +55,11 @@ class Frames:
 
     def table(self) -> dict[str, Any]:
         """Return the rules as plain values for nmt/exchange/html/sentences.js."""
-        return {"item": self._item.pattern, "pairs": self._pairs, "noSentence": _NO_SENTENCE.pattern} | {
-            "beforeQuotation": _BEFORE_QUOTATION.pattern
+        return {
+            "item": self._item.pattern,
+            "pairs": self._pairs,
+            "noSentence": _NO_SENTENCE.pattern,
+            "beforeQuotation": _BEFORE_QUOTATION.pattern,
         }
 
     def inside(self, text: str) -> Span:

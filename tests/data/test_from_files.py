@@ -225,7 +225,7 @@ def test_the_recipe_has_the_settings_and_a_comment_on_each_choice() -> None:
     assert first == "# Written by: nmt train x.en-de.tsv"
     assert "  minutes: 5 # by --set" in lines
     assert (
-        "  minutes: 30 # of training in all; more of them teach it more" in make_recipe([name], Path("x.yaml"), ()).text
+        "  minutes: 30 # of training in all; raise it to train longer" in make_recipe([name], Path("x.yaml"), ()).text
     )
     assert any(line.endswith("# x.en-de.tsv without column 1 (names or single words: name1, name2)") for line in lines)
 
