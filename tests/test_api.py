@@ -194,6 +194,8 @@ def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, mon
         ({"keep": "dog"}, TypeError, "a list of regular expressions"),
         ({"sample": 0}, UserError, r"sample: must be from 1 to 1,000 \(got 0\)"),
         ({"sample": 1001}, UserError, r"sample: must be from 1 to 1,000 \(got 1001\)"),
+        ({"sample": 1.5}, TypeError, "float"),
+        ({"sample": "2"}, TypeError, "str"),
         *(
             ({"sample": 2, key: value}, ValueError, "sample cannot be combined with terms, keep or markup")
             for key, value in (("terms", [("dog", "Hund")]), ("keep", ["dog"]), ("markup", True))
@@ -205,10 +207,19 @@ def test_what_is_asked_wrongly_is_named(asked, error, problem, tokenizer):
         random_translator(tokenizer).translate(**{"texts": ["the dog"], **asked})
 
 
-@pytest.mark.parametrize("count", [0, -1])
-def test_no_outputs_cannot_be_asked_for(count, tokenizer):
-    with pytest.raises(UserError, match=f"n_best: must be at least 1 \\(got {count}\\)"):
-        random_translator(tokenizer).stream(["the dog"], n_best=count)
+@pytest.mark.parametrize(
+    ("asked", "error", "problem"),
+    [
+        ({"n_best": 0}, UserError, r"n_best: must be at least 1 \(got 0\)"),
+        ({"n_best": -1}, UserError, r"n_best: must be at least 1 \(got -1\)"),
+        ({"n_best": 1.5}, TypeError, "float"),
+        ({"n_best": 2, "sample": 2}, ValueError, "n_best cannot be combined with sample"),
+        ({"lines": "the dog"}, TypeError, r"stream\(\[line\]\)"),
+    ],
+)
+def test_what_a_stream_is_asked_wrongly_is_named(asked, error, problem, tokenizer):
+    with pytest.raises(error, match=problem):
+        random_translator(tokenizer).stream(**{"lines": ["the dog"], **asked})
 
 
 @pytest.mark.parametrize("asked", [{"workers": 0}, {"workers": 257}, {"threads": 0}, {"threads": 1_000_000}])

@@ -15,6 +15,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
+from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar
 from weakref import WeakSet, finalize
 
@@ -200,9 +201,16 @@ class Pipeline(ABC, Generic[Result]):
         `</s>`.
         """
         self._check_process()
-        if sample is not None and not 1 <= sample <= MOST_SAMPLES:
-            problem = f"sample: must be from 1 to {MOST_SAMPLES:,} (got {sample})"
-            raise UserError(problem, "leave it out to search for the best")
+        if isinstance(lines, str):
+            raise TypeError("stream takes lines; for one: stream([line])")
+        n_best = index(n_best)
+        if sample is not None:
+            sample = index(sample)
+            if not 1 <= sample <= MOST_SAMPLES:
+                problem = f"sample: must be from 1 to {MOST_SAMPLES:,} (got {sample})"
+                raise UserError(problem, "leave it out to search for the best")
+            if n_best > 1:
+                raise ValueError("n_best cannot be combined with sample: samples have no order")
         if n_best < 1:
             raise UserError(f"n_best: must be at least 1 (got {n_best})", "leave it out for the best alone")
         if sample is None and n_best > self.decoding.beam:
