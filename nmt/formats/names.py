@@ -55,6 +55,10 @@ NAMES = {
     "file": rf"{_NOT_BEHIND}(?!{_ABBREVIATION})(?:~?/)?(?:{_PART}/)*(?!{_NO_LIBRARY})(?:{IDENTIFIER}|\*)"
     rf"(?:{IDENTIFIER}|\.(?!\.)|[*?\-])*(?:{_ENDING})+(?!{IDENTIFIER}|[/\-]|['’]\w\w)",
     "path": rf"{_NOT_BEHIND}(?:~|/{_PART})(?:/{_PART})+/?{_NO_MARK_AT_END}",
+    "path of Windows": rf"(?<!{IDENTIFIER}|[\\:%])(?!.:\\[nrt](?!{IDENTIFIER}))"
+    rf"(?:[A-Za-z]:\\{{1,2}}|(?:\\\\{_PART}|HKEY_[A-Z_]{{2,30}}|HK[CLU][MRU]?|%[A-Z]{{2,30}}%)(?=\\+\w))"
+    rf"(?:\\{{0,2}}{_PART}(?: (?:and )?(?!HK)(?:[A-Z\d]{_PART}|\(x86\))){{0,3}}(?=\\))*(?:\\{{0,2}}{_PART})?\\{{0,2}}"
+    rf"{_NO_MARK_AT_END}",  # strings of programs have two backslashes for one
     "hidden file": rf"{_NOT_BEHIND}~?/?\.[a-z]{IDENTIFIER}+(?:/{_PART})*{_NO_MARK_AT_END}",
     "underscores inside": rf"(?<!{IDENTIFIER})(?!{_OF_ALL_GENDERS})"
     rf"_{{0,3}}{_UNMARKED}++(?:_{{1,3}}{_UNMARKED}++)+_{{0,3}}(?!{IDENTIFIER})(?:\(\))?",
@@ -90,7 +94,7 @@ NAMES = {
 1.2.3, :-)"""
 MAY_HAVE_NAMES = re.compile(
     rf"-(?<!{IDENTIFIER}-)|-(?=[^\w\s]|[A-Z\d])|\+|\.[A-Za-z7]|/|_|\(\)|%p|\$|:[a-z]|![a-z]|[CF](?=\#)|F(?<!{IDENTIFIER}F)\d"
-    r"|\.(?=\d+\.\d)|0(?=x)|-(?=[\da-f]{3,4}-)|\((?=\d\d)|9(?=7[89][ -])|#(?=\w)|:(?=[\dA-F][\dA-Fa-f]:)"
+    r"|\.(?=\d+\.\d)|0(?=x)|-(?=[\da-f]{3,4}-)|\((?=\d\d)|9(?=7[89][ -])|#(?=\w)|\\(?=[\w\\])|:(?=[\dA-F][\dA-Fa-f]:)"
     r"|:(?=[\-'^)(DPpOo|/\\*])|;(?=[\-'^)(DPpOo])|=(?=[)(DP])|<(?=3)|\^(?=\^)|D(?<=[xX]D)|\d(?<=\d\d\d)"
 )
 """Pattern for what any text with a name has, and most lines lack; a search is fast if each branch begins with a letter

@@ -12,6 +12,11 @@ from nmt.formats.terms import COPIED
     [
         ("Use --verbose, --output=FILE or -v (-q).", ["--verbose", "--output", "-v", "-q"]),
         ("See foo.conf, /etc/foo/bar.conf and *.tar.gz.", ["foo.conf", "/etc/foo/bar.conf", "*.tar.gz"]),
+        (r"Open C:\Users\Tom\a.txt, in D:\.", [r"C:\Users\Tom\a.txt", "D:\\"]),
+        (r"From \\srv\a to \\srv\b", [r"\\srv\a", r"\\srv\b"]),
+        (r"C:\Program Files (x86)\Our App\x to E:\\data", [r"C:\Program Files (x86)\Our App\x", r"E:\\data"]),
+        (r"%APPDATA%\x and HKEY_CURRENT_USER\Software", [r"%APPDATA%\x", r"HKEY_CURRENT_USER\Software"]),
+        (r"C: is full; either\or, \ and A:, i:\n, %s:\text", ["%s"]),
         ("In ~/.config/x or .bashrc, in /usr/bin/", ["~/.config/x", ".bashrc", "/usr/bin/"]),
         ("Set GTK_PATH, $HOME and max_size", ["GTK_PATH", "$HOME", "max_size"]),
         ("call main(), a_b() or os.path.join() now", ["main()", "a_b()", "os.path.join()"]),
@@ -53,7 +58,9 @@ def test_names_of_programs_are_kept_and_words_are_not(text: str, names: list[str
     assert [text[slice(*span)] for span in COPIED.spans(text, linked=False)] == names
 
 
-@pytest.mark.parametrize("part", ["a_", "/a", "a.", "a-", "Ctrl+", "_", "a", "x::", "*.", "~/", "Super-", " --a"])
+@pytest.mark.parametrize(
+    "part", ["a_", "/a", "a.", "a-", "Ctrl+", "_", "a", "x::", "*.", "~/", "Super-", " --a", r"C:\A A", "C:\\a ", "\\"]
+)
 def test_a_long_run_of_what_may_be_a_name_is_read_once(part: str) -> None:
     text = part * 20_000 + " --all"
     assert text[slice(*COPIED.spans(text)[-1])] == "--all"
