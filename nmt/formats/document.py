@@ -449,77 +449,105 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
         lines = _LinesAhead(lines)
     for line in islice(lines, _front_matter(lines)):
         yield Piece([line], kind="front matter")
-    block: list[str] = []  # rules are in it too: one may begin it, and one ends it
-    fence: _Fence | None = None
-    in_quote = False  # whether the fence is quoted
-    directives: list[str] = []  # that are open
-    table = ""
-    in_html = False
-    code_at = CODE_AT
-    code_at_here = CODE_AT  # of the block; NO_CODE if it is HTML
-    is_captions = any(map(_CAPTIONS.match, lines.ahead(1)))
-    body = ""
+    division = _Division(lines)
     for line in lines:
-        is_behind_blank = not body
-        body = line.lstrip(" \t>").rstrip()
+        yield from division.read(line)
+    yield from division.end_block()
+
+
+class _Division:
+    """The division of a text into blocks and lines that stay: what is open at a line."""
+
+    def __init__(self, lines: _LinesAhead) -> None:
+        self._lines = lines
+        self._is_captions = any(map(_CAPTIONS.match, lines.ahead(1)))
+        self._body = ""  # of the last line
+        self._block: list[str] = []  # rules are in it too: one may begin it, and one ends it
+        self._code_at_here = CODE_AT  # of the block; NO_CODE if it is HTML
+        self._code_at = CODE_AT
+        self._in_html = False
+        self._fence: _Fence | None = None
+        self._in_quote = False  # whether the fence is quoted
+        self._directives: list[str] = []
+        self._table = ""
+
+    def read(self, line: str) -> Iterator[Piece]:
+        """Return the pieces that end with the next line, or before it."""
+        is_behind_blank = not self._body
+        self._body = body = line.lstrip(" \t>").rstrip()
         is_quoted = line.lstrip().startswith(">")
-        if in_quote and not is_quoted:
-            fence = None
-        if fence:
-            end = fence.end.match(body)
-            if end:
-                fence = _comment_ahead(body[end.end() :], lines)
-                yield Piece.behind(line, line.index(body) + end.end())
-            else:
-                yield Piece([line], kind=fence.kind)
-            continue
-        if is_captions and is_behind_blank:
-            is_name = any(map(_TIMES_AT.match, lines.ahead(1)))  # of what is said at these times
-            fence = None if is_name or not _NO_CAPTION.match(body) else _UP_TO_BLANK
-            if is_name or fence:
-                yield Piece([line])
-                continue
-        further = _code_ahead(body, lines)
+        if self._fence and (is_quoted or not self._in_quote):
+            yield self._fenced(line, self._fence)
+            return
+        self._fence = None
+        self._in_quote = is_quoted
+        if self._is_captions and is_behind_blank and self._begins_captions(body):
+            yield Piece([line])
+            return
+        further = _code_ahead(body, self._lines)
         if further:
-            yield from _divided(block, code_at_here)
-            block = []
-            for each in [line, *islice(lines, further)]:
+            yield from self.end_block()
+            for each in [line, *islice(self._lines, further)]:
                 yield Piece([each], kind="code")
-            in_html = body.startswith("<")
-            continue
+            self._in_html = body.startswith("<")
+            return
+        yield from self._in_block(line, body)
+
+    def end_block(self) -> Iterator[Piece]:
+        """Return the pieces of the block, and begin another one."""
+        block = self._block
+        self._block = []
+        return _divided(block, self._code_at_here)
+
+    def _fenced(self, line: str, fence: _Fence) -> Piece:
+        """Return the piece for a line that belongs to what began before it, and may end it."""
+        end = fence.end.match(self._body)
+        if not end:
+            return Piece([line], kind=fence.kind)
+        self._fence = _comment_ahead(self._body[end.end() :], self._lines)
+        return Piece.behind(line, line.index(self._body) + end.end())
+
+    def _begins_captions(self, body: str) -> bool:
+        """Return whether a line of subtitles is the name of one, or begins a note or style, which lasts to a blank."""
+        if any(map(_TIMES_AT.match, self._lines.ahead(1))):
+            return True
+        if _NO_CAPTION.match(body):
+            self._fence = _UP_TO_BLANK
+        return self._fence is not None
+
+    def _in_block(self, line: str, body: str) -> Iterator[Piece]:
+        """Add a line to the block, or end it and return the line as a piece."""
         is_rule = _RULE.match(line) is not None
-        is_underline = is_rule and bool(block) and _underlines(line, block[-1])
-        directive = _DIRECTIVE.match(body)
-        table = _table_at(body, table, lines)
-        piece = None if is_rule else _kept(line, body, bool(block), table)
-        if directives and body == directives[-1]:
-            directives.pop()
-            piece = Piece([line])
-        elif directive:
-            directives.append(directive[1])
-            piece = piece or Piece([line])
-        elif not is_underline:
-            fence = _Fence.of(body)
-            in_quote = is_quoted
-            if fence:
-                piece = Piece([line])
+        piece = self._staying(line, body, is_rule)
         if not (piece or is_rule):
-            fence = _comment_ahead(body, lines)
-            in_quote = is_quoted
-        if piece or (block and _begins(line, is_rule, block)):
-            yield from _divided(block, code_at_here)
-            block = []
-        in_html = body != "" and (in_html or _BEGINS_HTML.match(line) is not None)
-        code_at = _code_column(line, body, code_at)
-        code_at_here = NO_CODE if in_html else code_at
+            self._fence = _comment_ahead(body, self._lines)
+        if piece or (self._block and _begins(line, is_rule, self._block)):
+            yield from self.end_block()
+        self._in_html = body != "" and (self._in_html or _BEGINS_HTML.match(line) is not None)
+        self._code_at = _code_column(line, body, self._code_at)
+        self._code_at_here = NO_CODE if self._in_html else self._code_at
         if piece:
             yield piece
-        else:
-            block.append(line)
-            if fence or (is_rule and len(block) > 1):
-                yield from _divided(block, code_at_here)
-                block = []
-    yield from _divided(block, code_at_here)
+            return
+        self._block.append(line)
+        if self._fence or (is_rule and len(self._block) > 1):
+            yield from self.end_block()
+
+    def _staying(self, line: str, body: str, is_rule: bool) -> Piece | None:
+        """Return the piece for a line that is not of the block, and open what it begins; None for text and rules."""
+        self._table = _table_at(body, self._table, self._lines)
+        piece = None if is_rule else _kept(line, body, bool(self._block), self._table)
+        directive = _DIRECTIVE.match(body)
+        if self._directives and body == self._directives[-1]:
+            self._directives.pop()
+            return Piece([line])
+        if directive:
+            self._directives.append(directive[1])
+            return piece or Piece([line])
+        is_underline = is_rule and bool(self._block) and _underlines(line, self._block[-1])
+        if not is_underline:
+            self._fence = _Fence.of(body)
+        return Piece([line]) if self._fence else piece
 
 
 def _code_ahead(body: str, lines: _LinesAhead) -> int:
