@@ -205,9 +205,8 @@ def _set_aside(size: Size) -> list[Choice]:
 def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_gpu: bool = False) -> Made:
     """Return the recipe for files and folders of pairs, to be written to `path`, with settings of --set in it.
 
-    Its sizes are for processors, or for a GPU.
-    Raise UserError if the files do not show which texts they hold, if they hold too few pairs, or if a setting is
-    invalid.
+    Its sizes are for processors, or for a GPU. Raise UserError if the files do not show which texts they hold, if they
+    hold too few pairs, or if a setting is invalid.
     """
     given = given_by(overrides)
     data = section(given, "data")
@@ -216,12 +215,7 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
     shown = [Shown(file, None) for file in files] if "train" in data else look_at(files, wanted)
     languages, by = agreed_languages(shown, wanted)
     shown, others = _in_languages(shown, languages)
-    notes = list(filter(None, [without(shown)]))
-    notes += [f"also reads {', '.join(each.variants)} as {languages[1]}" for each in shown if each.variants]
-    evaluation = [each.name for each in shown if len(shown) > 1 and EVALUATION.search(Path(each.name).name)]
-    if evaluation:
-        notes.append(f"also trains on {', '.join(evaluation)}")
-    left_out = "; ".join([*notes, *(f"without {each.name} ({'-'.join(each.languages or ())})" for each in others)])
+    left_out = "; ".join(_left_out(shown, others, languages[1]))
     units = [path for each in shown for path in each.units]
     is_software = all(each.units for each in shown)
     base = "strings" if is_software else "laptop"
@@ -234,10 +228,7 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
     recipe = loaded(base, made, given, overrides)
     most, translated = (COUNTED_UNITS, len(units)) if is_software else (COUNTED, 0)
     size = count_pairs(recipe, most, translated)
-    if size.sources < FEWEST:
-        sources = f"{size.sources:,} different source{'' if size.sources == 1 else 's'}"
-        problem = f"{files[0]}: {size.described} with {sources}; at least {FEWEST:,} are needed to learn from"
-        raise UserError(problem, "name more files; some 10,000 pairs begin to show a result")
+    _check_size(files, size)
     # As many as will train: PyTorch counts cores, of which some have two hyperthreads.
     flops = None if on_gpu else min(RANKS, threads_of_torch(None)) * core_flops()
     has_sizes = not SIZES.isdisjoint(section(given, "model")) or not VECTORS.isdisjoint(section(given, "training"))
@@ -247,14 +238,37 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
     minutes = recipe.training.minutes or 0.0
     whole = int(minutes) if minutes.is_integer() else minutes
     made.append(Choice("training.minutes", whole, "of training in all; raise it to train longer"))
-    said = f"{' '.join(files)}: {size.described}, {'-'.join(recipe.data.languages)} {by}".rstrip()
+    said = [f"{' '.join(files)}: {size.described}, {'-'.join(recipe.data.languages)} {by}".rstrip()]
     if left_out:
-        said += f"; {left_out}"
+        said.append(left_out)
     for each in shown:
         if each.languages and not _fits(each, languages):
-            said += f"; but {each.name} is {'-'.join(each.languages)} {each.by}"
+            said.append(f"but {each.name} is {'-'.join(each.languages)} {each.by}")
     text = written(mark_of(files), path, made, overrides)
-    return Made(text, recipe, said, device="a GPU" if on_gpu else "CPUs")
+    return Made(text, recipe, "; ".join(said), device="a GPU" if on_gpu else "CPUs")
+
+
+def _left_out(shown: Sequence[Shown], others: Sequence[Shown], target: str) -> Iterator[str]:
+    """Return what is not read of files, and what is although people may not expect it."""
+    unread = without(shown)
+    if unread:
+        yield unread
+    for each in shown:
+        if each.variants:
+            yield f"also reads {', '.join(each.variants)} as {target}"
+    evaluation = [each.name for each in shown if EVALUATION.search(Path(each.name).name)]
+    if evaluation and len(shown) > 1:
+        yield f"also trains on {', '.join(evaluation)}"
+    for each in others:
+        yield f"without {each.name} ({'-'.join(each.languages or ())})"
+
+
+def _check_size(files: Sequence[str], size: Size) -> None:
+    """Raise UserError if there is too little to learn from."""
+    if size.sources < FEWEST:
+        sources = f"{size.sources:,} different source{'' if size.sources == 1 else 's'}"
+        problem = f"{files[0]}: {size.described} with {sources}; at least {FEWEST:,} are needed to learn from"
+        raise UserError(problem, "name more files; some 10,000 pairs begin to show a result")
 
 
 def without(shown: Sequence[Shown]) -> str:
