@@ -94,7 +94,7 @@ def average(given: options.AverageOptions) -> None:
 
     With --format, CKPTS may also be a bundle, which is exported as it is.
     """
-    from nmt.commands.train import average_or_export as run
+    from nmt.commands.average import average_or_export as run
 
     run(given)
 
