@@ -190,7 +190,7 @@ def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, mon
         ({"terms": [("dog",)]}, TypeError, "pairs"),
         ({"terms": [("dog", None)]}, TypeError, "pairs"),
         ({"texts": "a string"}, TypeError, r"translate\(\[sentence\]\)"),
-        ({"prefix": ["a", "b"]}, ValueError, "there are 2 prefixes and 1 texts"),
+        ({"prefix": ["a", "b"]}, ValueError, "there are 2 prefixes for 1 text"),
         ({"keep": "dog"}, TypeError, "a list of regular expressions"),
         ({"sample": 0}, UserError, r"sample: must be from 1 to 1,000 \(got 0\)"),
         ({"sample": 1001}, UserError, r"sample: must be from 1 to 1,000 \(got 1001\)"),

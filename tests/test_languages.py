@@ -277,7 +277,7 @@ def test_files_of_other_languages_are_neither_filled_nor_recalled(folder: Path) 
     said = done.stderr.decode()
     assert "left out, for they are in other languages (2): po/de.po (de), po/pt_BR.po (pt_BR)\n" in said
     assert "--memory: left out, for they are in other languages (2)" in said
-    assert "1 strings in files (1), 1 from memory" in said
+    assert "1 string in files (1), 1 from memory" in said
     assert [path.name for path in (folder / "fr").glob("*.po")] == ["fr_FR.po"]
     assert 'msgstr "from fr_FR"' in (folder / "fr/fr_FR.po").read_text()
     for option, path in (("--input", "po/de.po"), ("--input po/fr_FR.po --memory", "memory/de.po")):

@@ -13,6 +13,7 @@ from nmt.commands.command_line import refuse
 from nmt.commands.train import refresh_report
 from nmt.exchange.resolve import resolve
 from nmt.system.device import choose_device
+from nmt.system.errors import counted
 from nmt.system.files import check_replaceable
 from nmt.system.launchers import check_alone
 
@@ -214,7 +215,9 @@ def _mix(options: AverageOptions, shares: Sequence[float]) -> None:
     from nmt.checkpoint.writing import alone, mix
 
     if len(shares) != len(options.ckpts):
-        raise click.UsageError(f"--weights has {len(shares)} numbers for {len(options.ckpts)} models")
+        raise click.UsageError(
+            f"--weights has {counted(len(shares), 'number')} for {counted(len(options.ckpts), 'model')}"
+        )
     found = [resolve(path) for path in options.ckpts]
     for (_, note), share in zip(found, shares, strict=True):
         options.console.say(f"{share / sum(shares):.1%} of {note}")
@@ -222,5 +225,4 @@ def _mix(options: AverageOptions, shares: Sequence[float]) -> None:
     check_replaceable(out, MANIFEST)
     with alone(out, options.console):
         result = mix([bundle for bundle, _ in found], shares, out)
-    plural = "s" if len(found) > 1 else ""
-    options.console.say(f"averaged {len(found)} model{plural}: {result.path}")
+    options.console.say(f"averaged {counted(len(found), 'model')}: {result.path}")

@@ -20,7 +20,7 @@ from nmt.data.shown import are_like, check_no_recipe, is_data
 from nmt.recipe import Recipe, Training, load_with_base
 from nmt.recipe.yaml_files import shipped_recipes
 from nmt.system.compression import split_suffix
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 from nmt.system.files import whole_file
 from nmt.system.parallelism import is_gpu
 from nmt.system.processes import wait_for
@@ -182,7 +182,7 @@ def _length(made: Made) -> str:
     training = made.recipe.training
     on = f" on {made.device}" if made.device else ""
     if training.minutes is None:
-        return f"{training.updates:,} updates of training{on}"
+        return f"{counted(training.updates, 'update')} of training{on}"
     plural = "" if training.minutes == 1 else "s"
     return f"{training.minutes:g} minute{plural} of training{on}"
 

@@ -23,7 +23,7 @@ from nmt.formats.numbers import compare
 from nmt.metrics.string_metrics import METRICS, OF_WORDS
 from nmt.system.compression import open_input
 from nmt.system.console import Advance, Console, figure, width_of
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 from nmt.text.lines import read_parallel
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
         options.console.say(f"{options.reference}: {count:,} {note}")
     if scores.errors:
         first = f"the first: {scores.first_error}"
-        options.console.say(f"errors: {scores.errors:,} of {scores.sentences:,} trees; {first}")
+        options.console.say(f"errors: {scores.errors:,} of {counted(scores.sentences, 'tree')}; {first}")
 
 
 def _progress(options: ScoreOptions, path: Path | None, unit: str, garbles: bool) -> AbstractContextManager[Advance]:

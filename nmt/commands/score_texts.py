@@ -20,7 +20,7 @@ from nmt.metrics.metric import Metric, check_lengths
 from nmt.metrics.string_metrics import OF_WORDS, StringMetric
 from nmt.metrics.words import Lines, Moses, language_of, unknown_words
 from nmt.system.console import clock, has_colours, tabulated, width_of
-from nmt.system.errors import UserError, printable
+from nmt.system.errors import UserError, counted, printable
 
 if TYPE_CHECKING:
     from nmt.metrics.comet import CometModel
@@ -147,7 +147,7 @@ def _comet(options: ScoreOptions, model: CometModel, texts: Texts) -> Metric:
     with options.console.progress("reading by COMET", len(metric.texts), "texts") as advance:
         metric.read(advance)
     seconds = time.perf_counter() - start
-    options.console.say(f"COMET: {lines:,} lines in {clock(seconds)}, {lines / seconds:,.1f} lines/s")
+    options.console.say(f"COMET: {counted(lines, 'line')} in {clock(seconds)}, {lines / seconds:,.1f} lines/s")
     return metric
 
 

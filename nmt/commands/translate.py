@@ -35,7 +35,7 @@ from nmt.recipe import Dataset, Decoding, TaskName, override_decoding
 from nmt.recipe.data import PAIRS
 from nmt.system.compression import compressed, open_input
 from nmt.system.console import Console
-from nmt.system.errors import Interrupted, UserError
+from nmt.system.errors import Interrupted, UserError, counted
 from nmt.system.files import check_place, is_same_file, sha256, whole_file
 from nmt.system.launchers import check_alone
 from nmt.text.lines import one_line, read_lines
@@ -403,7 +403,7 @@ def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) ->
     for number, (line, prefix) in enumerate(zip_longest(lines, prefixes)):
         if line is None or prefix is None:
             what = "ends" if prefix is None else "goes on"
-            problem = f"--prefix {path}: {what} after {number:,} lines, unlike the input"
+            problem = f"--prefix {path}: {what} after {counted(number, 'line')}, unlike the input"
             raise UserError(problem, "give it one line per input line, empty where no prefix is wanted")
         yield Request(line, prefix)
 

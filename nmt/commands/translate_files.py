@@ -52,7 +52,7 @@ from nmt.formats.written import (
 )
 from nmt.recipe import Data, Dataset, Decoding
 from nmt.system.compression import compressed, split_suffix
-from nmt.system.errors import Interrupted, UserError
+from nmt.system.errors import Interrupted, UserError, counted
 from nmt.system.files import check_place, make_directory, whole_file
 from nmt.system.integrity import hash_file
 from nmt.system.processes import exclusive
@@ -643,4 +643,4 @@ class FileTranslation:
             done += f", {kept:,} kept as people left them"
         if self.done:
             done += f"; files done before: {len(self.done):,}"
-        return f"{self.strings:,} strings in files ({len(self._jobs):,}), {done}"
+        return f"{counted(self.strings, 'string')} in files ({len(self._jobs):,}), {done}"

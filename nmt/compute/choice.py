@@ -35,7 +35,7 @@ from nmt.compute.native import kernels
 from nmt.model.operations import PLAIN, Operations
 from nmt.model.transformer import Transformer, computed_by
 from nmt.system import torch_internals
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 
 NMT = "nmt"
 CPUINFO = Path("/proc/cpuinfo")
@@ -119,8 +119,7 @@ def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dt
         how = ", C kernels"
     if not with_threads:
         return f"CPU{how}"
-    count = torch.get_num_threads()
-    threads = "1 thread" if count == 1 else f"{count} threads"
+    threads = counted(torch.get_num_threads(), "thread")
     return f"CPU ({threads}{how})"
 
 

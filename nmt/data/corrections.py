@@ -37,7 +37,7 @@ from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.recipe.addresses import is_address
 from nmt.recipe.yaml_files import Tree
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 from nmt.text.language_codes import UNKNOWN_LANGUAGES
 from nmt.text.lines import in_groups
 from nmt.text.tokenizer import Tokenizer
@@ -207,7 +207,7 @@ def _check_learnable(data: Data, count: int, name: str, tokenizer: Tokenizer) ->
                 return
             counts["read"] += encoded.read
             counts += encoded.counts
-    problem = f"{name}: none of {counts['read']:,} pairs can be learned: {reasons_of(counts)}"
+    problem = f"{name}: none of {counted(counts['read'], 'pair')} can be learned: {reasons_of(counts)}"
     raise UserError(problem, "name other corrections; what valid and test score is not learned")
 
 

@@ -21,7 +21,7 @@ from nmt.data.pairs import Pair, check_inputs, read_pairs
 from nmt.data.shown import Languages, Shown, are_like, look_at
 from nmt.recipe import Recipe, Training, load
 from nmt.recipe.yaml_files import Dumper, Origins, Tree, override, shipped_recipes
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 from nmt.system.parallelism import threads_of_torch
 from nmt.system.speed import core_flops
 from nmt.text.language_codes import Language, named_language
@@ -89,7 +89,7 @@ class Size(NamedTuple):
 
     @property
     def described(self) -> str:
-        pairs = f"{self.pairs:,} pair{'' if self.pairs == 1 else 's'}"
+        pairs = counted(self.pairs, "pair")
         return pairs if self.is_all else f"more than {pairs}"
 
 
@@ -190,7 +190,7 @@ def _set_aside(size: Size) -> list[Choice]:
     """Return what is set aside for development and test sets."""
     files = min(3, size.files // MANY_FILES)
     if files:
-        take = f"{files} file{'s' if files > 1 else ''}"
+        take = counted(files, "file")
         why = f"of {size.files:,}: whole ones, since the strings of one program resemble each other"
         return [Choice("data.valid", [{"take": take}], why), Choice("data.test", [{"take": take}], "likewise")]
     share = min(1.0, size.sources / ENOUGH)
@@ -266,7 +266,7 @@ def _left_out(shown: Sequence[Shown], others: Sequence[Shown], target: str) -> I
 def _check_size(files: Sequence[str], size: Size) -> None:
     """Raise UserError if there is too little to learn from."""
     if size.sources < FEWEST:
-        sources = f"{size.sources:,} different source{'' if size.sources == 1 else 's'}"
+        sources = counted(size.sources, "different source")
         problem = f"{files[0]}: {size.described} with {sources}; at least {FEWEST:,} are needed to learn from"
         raise UserError(problem, "name more files; some 10,000 pairs begin to show a result")
 

@@ -27,7 +27,7 @@ from nmt.recipe import Data, Dataset
 from nmt.recipe.addresses import is_address
 from nmt.recipe.data import PAIRS, TABLES, UNITS, format_of
 from nmt.system.compression import members
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 from nmt.system.files import check_name
 from nmt.text.language_codes import is_same
 from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_parallel, stripped
@@ -198,7 +198,7 @@ def _count_lines(dataset: Dataset, data: Data) -> int | None:
         lines = count_lines(source)
         translations = count_lines(target)
         if lines != translations:
-            problem = f"{source} has {lines:,} lines and {target} has {translations:,}"
+            problem = f"{source} has {counted(lines, 'line')} and {target} has {translations:,}"
             raise UserError(f"{problem}: line N of one must translate line N of the other", REALIGN)
         total += lines
     return total
@@ -219,7 +219,7 @@ def _text_files(dataset: Dataset, data: Data) -> Sequence[tuple[TextFile, TextFi
         return groups
     sources, targets = _sides(dataset, data)
     if len(sources) != len(targets):
-        problem = f"{dataset.source} stands for {len(sources)} files and {dataset.target} for {len(targets)}"
+        problem = f"{dataset.source} stands for {counted(len(sources), 'file')} and {dataset.target} for {len(targets)}"
         raise UserError(f"{problem}: file N of one must translate file N of the other", "name equally many")
     return list(zip(sources, targets, strict=True)) or None
 

@@ -36,7 +36,7 @@ from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.system import files, integrity
 from nmt.system.console import Console
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 from nmt.system.processes import claimed, exclusive
 from nmt.text.lines import in_groups, stripped
 from nmt.text.new_languages import Added, learn
@@ -215,7 +215,9 @@ class _Preparation:
                     found += len(self._held_out[split, languages])
         if found < wanted or (taken and all(pair.source in self._sources for pair in self._pairs("train"))):
             splits = dict.fromkeys(chain.from_iterable(taken.values()))
-            problem = f"take {wanted:,} sources, but data.train has only {found:,}, some of which are to train on"
+            problem = (
+                f"take {counted(wanted, 'source')}, but data.train has only {found:,}, some of which are to train on"
+            )
             raise UserError(f"{_keys(splits)}: {problem}", "take fewer of them")
 
     def _choose_files(self) -> dict[Path, str]:
@@ -233,9 +235,11 @@ class _Preparation:
                 splits += [split] * counts[split]
             files = self._files_of(languages)
             if len(splits) >= len(files):
-                problem = f"take {len(splits)} files, but data.train has {len(files)}, one of which is to train on"
+                problem = (
+                    f"take {counted(len(splits), 'file')}, but data.train has {len(files)}, one of which is to train on"
+                )
                 raise UserError(f"{_keys(counts)}: {problem}", "take fewer of them")
-            self._console.say(f"reading {len(files):,} files, of which {len(splits)} are set aside")
+            self._console.say(f"reading {counted(len(files), 'file')}, of which {len(splits)} are set aside")
             chosen |= zip(self._by_own_strings(files), splits, strict=False)
         for split in dict.fromkeys(chosen.values()):
             names = sorted(path.name for path, of in chosen.items() if of == split)
@@ -356,7 +360,7 @@ class _Preparation:
         """Return the pairs of valid or test; raise UserError if it has data sets, but no pair that can be scored."""
         pairs = list(self._pairs(split))
         if self._data.splits[split] and not any(map(all, pairs)):
-            problem = f"none of the {len(pairs):,} pairs read can be scored: a side of each is blank"
+            problem = f"none of the {counted(len(pairs), 'pair')} read can be scored: a side of each is blank"
             raise UserError(f"data.{split}: {problem}", f"name other files, or leave out data.{split}")
         return pairs
 
@@ -471,7 +475,9 @@ def _check_some_kept(train: dict[str, Any], data: Data) -> None:
     """Raise UserError if no training pair was kept."""
     if not train["kept"]:
         hint = f"raise data.max_length {data.max_length} or data.max_ratio {data.max_ratio:g}, or name other files"
-        raise UserError(f"data.train: none of the {train['read']:,} pairs read is usable: {reasons_of(train)}", hint)
+        raise UserError(
+            f"data.train: none of the {counted(train['read'], 'pair')} read is usable: {reasons_of(train)}", hint
+        )
 
 
 def reasons_of(counts: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from nmt.parsing.linearization import TreeVocabulary, escape
 from nmt.parsing.tree import TOP, Tree, read_tree_lines
 from nmt.recipe import Decoding
 from nmt.search.sources import Source
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 from nmt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Parser(Pipeline[Parse]):
         leaves = len(tree.leaves()) if tree else 0
         words = len(words_of(request.text))
         if leaves != words:
-            problem = f"the tree has {leaves:,} leaves for a line of {words:,} words: {output[:60]}"
+            problem = f"the tree has {leaves:,} leaves for a line of {counted(words, 'word')}: {output[:60]}"
             raise UserError(problem, "give a tree over the words of the line, as parse returns it")
         return [(part.ids, self._trees.encode(str(tree))) for part in self.split(request)]
 

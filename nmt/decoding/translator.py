@@ -38,7 +38,7 @@ from nmt.formats.terms import Phrase, Span, Term, Terms, beyond, find_copies, in
 from nmt.formats.tokens import SPECIAL_SPACE
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Prefix, Source
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 from nmt.text.lines import one_line
 from nmt.text.tokenizer import Direction, Tokenizer
 from nmt.text.vocabulary import Vocabulary
@@ -217,7 +217,9 @@ class Translator(Pipeline[Translation]):
         texts = list(texts)
         prefixes = [""] * len(texts) if prefix is None else list(prefix)
         if len(prefixes) != len(texts):
-            raise ValueError(f'there are {len(prefixes)} prefixes and {len(texts)} texts: give one, or "", for each')
+            raise ValueError(
+                f'there are {len(prefixes)} prefixes for {counted(len(texts), "text")}: give one, or "", for each'
+            )
         terms = list(terms)
         keep = list(keep)
         if sample is not None and (terms or keep or markup):

@@ -19,7 +19,7 @@ from nmt.exchange.foreign import explain, explain_path
 from nmt.exchange.from_marian import NpzBundle, find_npz
 from nmt.exchange.opus_mt import MarianBundle, is_marian
 from nmt.recipe import Model, Recipe, validated
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 from nmt.system.files import OutOfResources
 from nmt.system.hub import download, is_hub_name, split_name
 
@@ -83,9 +83,8 @@ def _resolve_run(path: Path) -> tuple[Bundle, str]:
         average = Bundle.read(path / AVERAGED)
         reason = _reason_against(average, found)
         if reason is None:
-            count = len(average.info.steps)
-            checkpoints = "checkpoint" if count == 1 else "checkpoints"
-            return average, f"model: {average.path} (average of {count} {checkpoints}){note}"
+            checkpoints = counted(len(average.info.steps), "checkpoint")
+            return average, f"model: {average.path} (average of {checkpoints}){note}"
         note += f"; {average.path} is not used, since it {reason}: nmt average {path} renews it"
     if not found:
         if wrong:

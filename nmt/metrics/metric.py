@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nmt.metrics.words import Lines
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 
 Counts = Sequence[Sequence[float]]
 """What a metric counts of each line: (lines, n)"""
@@ -64,7 +64,7 @@ def check_lengths(texts: Mapping[str, Lines]) -> None:
     (first, lines), *others = texts.items()
     for name, other in others:
         if len(other) != len(lines):
-            problem = f"{first} has {len(lines):,} lines and {name} has {len(other):,}"
+            problem = f"{first} has {counted(len(lines), 'line')} and {name} has {len(other):,}"
             hint = (
                 "give both the same number of lines; line N of one translates the same sentence as line N of the other"
             )

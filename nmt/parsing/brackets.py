@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.parsing.tree import EMPTY, ROOTS, TOP, Tree, read_tree_lines, read_trees
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 
 DELETED = frozenset({TOP, EMPTY, ",", ":", "``", "''", "."})
 SHORT = 40  # words of a short sentence, at most
@@ -182,7 +182,7 @@ def _pairs(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> Iterator[
 
 def _unequal(gold: int, hypotheses: int) -> UserError:
     hint = "parse the sentence of tree N of the gold on line N; leave a line empty where there is no tree"
-    return UserError(f"the gold has {gold:,} trees and the hypothesis {hypotheses:,}", hint)
+    return UserError(f"the gold has {counted(gold, 'tree')} and the hypothesis {hypotheses:,}", hint)
 
 
 def _with_one_root(gold: Tree, hypothesis: Tree | None, notes: Counter[str]) -> tuple[Tree, Tree | None]:

@@ -26,7 +26,7 @@ import numpy as np
 from nmt.report import charts, compared, sections
 from nmt.report.record import RunRecord, labels, read_run
 from nmt.system.console import clock
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 from nmt.system.files import whole_file
 from nmt.training.directory import PAGE
 
@@ -178,7 +178,7 @@ def _facts(record: RunRecord, taken: float | None, is_finished: bool) -> dict[st
     if left and not is_finished:
         facts["Time left"] = f"about {clock(left)}"
     if "train" in about.data:
-        facts["Trained on"] = f"{about.data['train'].kept:,} pairs"
+        facts["Trained on"] = counted(about.data["train"].kept, "pair")
     tokens = _latest(record, "tokens")
     if tokens is not None:
         facts["Target tokens seen"] = short(tokens)

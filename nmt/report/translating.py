@@ -13,7 +13,7 @@ from nmt.recipe import TaskName
 from nmt.report.page import render
 from nmt.report.record import read_run
 from nmt.system.console import figure
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 from nmt.system.files import whole_file
 
 SUFFIX = ".html"
@@ -65,7 +65,7 @@ def _facts(bundle: Bundle, licence: str | None) -> Iterator[tuple[str, str]]:
     yield "Licence of the weights", licence or "not stated"
     pairs = _trained_pairs(bundle)
     if pairs is not None:
-        yield "Trained on", f"{pairs:,} pairs"
+        yield "Trained on", counted(pairs, "pair")
     for name, value in bundle.scores.items():
         label = bundle.task.labels.get(name, name)
         yield f"Dev {label}", figure(value)

@@ -1,4 +1,4 @@
-"""Exceptions with messages for users, and escaping of control characters. Other uncaught exceptions are bugs."""
+"""Exceptions with messages for users, and what messages are made of. Other uncaught exceptions are bugs."""
 
 import re
 
@@ -20,6 +20,11 @@ def printable_lines(text: str) -> str:
 
 def _escaped(character: re.Match[str]) -> str:
     return character[0].encode("unicode_escape").decode()
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number and what it counts: 1 pair, 2,000 pairs."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 class UserError(Exception):

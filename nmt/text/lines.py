@@ -23,7 +23,7 @@ from typing import TypeVar
 from zipfile import BadZipFile
 
 from nmt.system.compression import DAMAGED, FORMATS, Member, decompressed, open_input, split_suffix, suffix_of
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 
 BLOCK = 1 << 20  # bytes read at a time when counting lines
 LONGEST = 1 << 24  # maximum bytes in a line: a small .gz file can expand to gigabytes without a newline
@@ -163,7 +163,7 @@ def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]
 
 
 def _ends_early(path: str | os.PathLike[str], lines: int, longer: str | os.PathLike[str]) -> UserError:
-    problem = f"{path} ends after {lines:,} lines and {longer} goes on"
+    problem = f"{path} ends after {counted(lines, 'line')} and {longer} goes on"
     return UserError(f"{problem}: line N of one must translate line N of the other", REALIGN)
 
 

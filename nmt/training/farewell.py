@@ -10,6 +10,7 @@ from pathlib import Path
 from nmt.checkpoint.reading import Bundle, best, survey
 from nmt.recipe import Recipe
 from nmt.system.console import BEYOND, clock, figure
+from nmt.system.errors import counted
 from nmt.training.dev_outputs import DevExample
 from nmt.training.directory import PAGE
 from nmt.training.log import LOG, dev_scores
@@ -38,13 +39,13 @@ def farewell(
     task = bundle.task
     training = recipe.training
     checkpoints = top.without_improvement
-    ending = f"{state.step:,} of {training.updates:,} updates in {clock(state.seconds)}"
+    ending = f"{state.step:,} of {counted(training.updates, 'update')} in {clock(state.seconds)}"
     more = f"--set training.updates={2 * state.step}"  # exceeds `updates` even if that was lowered
     if minutes is not None:
         ending = f"training.minutes {training.minutes:g} reached; {ending}"
         more = f"--set training.minutes={minutes:g}"
     elif state.step < training.updates:
-        ending = f"no better dev {task.label} for {checkpoints} checkpoints; {ending}"
+        ending = f"no better dev {task.label} for {counted(checkpoints, 'checkpoint')}; {ending}"
         more = f"--set training.patience={2 * checkpoints}"
 
     rows = dict[str, str]()
@@ -79,9 +80,9 @@ def _warning(recipe: Recipe, step: int, bundle: Bundle) -> str:
     training = recipe.training
     may_end_early = training.init_from is not None or training.is_timed
     if may_end_early and step < FEW_UPDATES:
-        return f"only {step:,} updates: it has hardly learned anything"
+        return f"only {counted(step, 'update')}: it has hardly learned anything"
     if not may_end_early and step < training.warmup:
-        return f"ended during warm-up ({training.warmup:,} updates): expect poor output"
+        return f"ended during warm-up ({counted(training.warmup, 'update')}): expect poor output"
     if bundle.task.name != "translate" or not bundle.is_poor:
         return ""
     value = bundle.scores["perplexity"]

@@ -23,7 +23,7 @@ from nmt.model.operations import Operations, factor_dtype
 from nmt.model.transformer import Transformer
 from nmt.system import torch_internals
 from nmt.system.console import Console
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 from nmt.training.run_state import RunState
 
 GRAPHS = 16  # Dynamo's recompile_limit: typical data needs 3 graphs per part; single-sentence batches need more
@@ -289,6 +289,6 @@ class Divergence:
             shown += " …"
         return UserError(
             f"training diverged: {MANY} updates in a row had gradients that are not finite, update {step} "
-            f"(data.train, {len(lines):,} lines: {shown}) and those after it",
+            f"(data.train, {counted(len(lines), 'line')}: {shown}) and those after it",
             REMEDY,
         )

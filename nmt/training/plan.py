@@ -22,6 +22,7 @@ from nmt.model.transformer import Transformer, parameter_groups
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Model, Recipe, Training
 from nmt.system.console import clock
+from nmt.system.errors import counted
 from nmt.training.batches import cpu_device_tokens
 from nmt.training.flops import measured_flops, training_flops
 from nmt.training.forecast import Amount, forecast_before, known_curves, tells
@@ -142,7 +143,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     per_device = "" if on_cpu else " per device"
     rows["memory"] = f"about {_bytes(plan.memory_bytes)}{per_device}, plus PyTorch itself"
     rows["disk"] = _disk(training, updates, updates * seconds, plan.saved_bytes)
-    total = f"{plan.flops_per_update * updates:.2e} for {updates:,} updates"
+    total = f"{plan.flops_per_update * updates:.2e} for {counted(updates, 'update')}"
     rows["FLOPs"] = f"{plan.flops_per_update:.2e} per update, {total}"
     rows["time"] = f"about {clock(seconds * updates)}, {seconds:,.3g} s per update on {on}"
     if updates < training.updates:
@@ -155,7 +156,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         rows["dev chrF2"] = _prospect(plan, updates * plan.sentences * (target + 1))
     if not training.is_timed and updates < 2 * training.warmup:
         shorter = f"try a tenth, {max(1, updates // 10):,}, or train longer"
-        rows["warning"] = f"training.warmup is {training.warmup:,} of {updates:,} updates: {shorter}"
+        rows["warning"] = f"training.warmup is {training.warmup:,} of {counted(updates, 'update')}: {shorter}"
     width = max(map(len, rows))
     return "\n".join([f"plan of {recipe.name}", *(f"{name:<{width}}  {text}" for name, text in rows.items())])
 

@@ -26,7 +26,7 @@ from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Task
 from nmt.system.clock import stopwatch
 from nmt.system.console import Console, JsonLines, figure
-from nmt.system.errors import Interrupted
+from nmt.system.errors import Interrupted, counted
 from nmt.system.files import replace_json, whole_file
 from nmt.training.batches import prefetched
 from nmt.training.budget import Budget, Pace
@@ -393,12 +393,12 @@ class Run:
         begin = f"resuming at update {self.state.step:,}" if self.state.step else "starting"
         devices = self.group.place + (" in bf16" if learner.dtype == torch.bfloat16 else "")
         size = self.about["parameters"] / 1e6
-        pairs = f"{len(learner.corpus):,} pairs"
+        pairs = counted(len(learner.corpus), "pair")
         say(f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}")
         limit = ""
         if training.minutes is not None:
             limit = f"{training.minutes:g} {'minute' if training.minutes == 1 else 'minutes'}, at most "
-        say(f"  {limit}{training.updates:,} updates of {training.batch_tokens:,} tokens")
+        say(f"  {limit}{counted(training.updates, 'update')} of {training.batch_tokens:,} tokens")
         if self.validation is not None:
             for note in self.validation.notes:
                 say(f"  {note}")

@@ -17,7 +17,7 @@ from nmt.metrics.significance import SIGNIFICANT
 from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe
 from nmt.system.console import Console, figure
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 from nmt.system.files import remove_directory
 from nmt.training.budget import Budget
 from nmt.training.lexicon import add_lexicon
@@ -354,7 +354,7 @@ def write_final_average(
         return None
     result = write_default_average(directory, None, device, console, budget)
     steps = result.info.steps
-    averaged = "averaged 1 checkpoint" if len(steps) == 1 else f"averaged {len(steps)} checkpoints"
+    averaged = f"averaged {counted(len(steps), 'checkpoint')}"
     said = f"{averaged}: {path}"
     if newest.recipe.data.valid:
         validation = Validation.of(result)

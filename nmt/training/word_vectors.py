@@ -18,7 +18,7 @@ from torch import Tensor
 
 from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe, Training
-from nmt.system.errors import UserError
+from nmt.system.errors import UserError, counted
 from nmt.text.lines import read_lines
 from nmt.text.scripts import UNSPACED
 from nmt.text.tokenizer import Tokenizer
@@ -96,9 +96,9 @@ def _entries(path: Path, width: int) -> Iterator[tuple[int, str, str]]:
 def _check_width(count: int, width: int, where: str) -> None:
     """Raise UserError unless a vector of `count` numbers fits a model of this `width`."""
     if count != width:
-        problem = f"{where}: has {count:,} numbers, but model.d_model is {width:,}"
+        problem = f"{where}: has {counted(count, 'number')}, but model.d_model is {width:,}"
         hint = "each line must be a word and its numbers, separated by spaces"
-        raise UserError(problem, f"{hint}; for vectors of {count} numbers: --set model.d_model={count}")
+        raise UserError(problem, f"{hint}; for vectors of {counted(count, 'number')}: --set model.d_model={count}")
 
 
 def _rows_of(word: str, ids: dict[str, int]) -> list[int]:

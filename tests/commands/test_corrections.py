@@ -284,7 +284,7 @@ def test_corrections_none_of_which_would_be_learned_are_refused() -> None:
     with pytest.raises(UserError, match=r"dev\.tsv: none of 2 pairs can be learned: 2 set aside for valid and test"):
         find("dev.tsv")
     Path("long.tsv").write_text("a b c " * 50 + "\t" + "c b a " * 50 + "\n")
-    with pytest.raises(UserError, match=r"long\.tsv: none of 1 pairs can be learned: 1 dropped as too long"):
+    with pytest.raises(UserError, match=r"long\.tsv: none of 1 pair can be learned: 1 dropped as too long"):
         find("long.tsv")
     assert find("dev.tsv", "fix.tsv").run == Path("ckpts-2")
 

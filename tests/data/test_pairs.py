@@ -176,7 +176,7 @@ def test_a_blank_line_of_a_tsv_is_a_blank_pair(tmp_path: Path) -> None:
 def test_a_file_that_lost_lines_since_they_were_counted_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_text("a\nb\n")
     (tmp_path / "a.de").write_text("a\n")
-    assert "a.de ends after 1 lines" in refusal(tmp_path, source="a.en", target="a.de").message
+    assert "a.de ends after 1 line" in refusal(tmp_path, source="a.en", target="a.de").message
 
 
 def test_a_missing_field_names_the_record_and_the_fields_there(tmp_path: Path) -> None:

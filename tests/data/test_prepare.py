@@ -72,7 +72,7 @@ def test_a_split_that_cannot_be_scored_is_an_error(
 ) -> None:
     write(f"{split[0]}.en", sources)
     write(f"{split[0]}.de", targets)
-    with pytest.raises(UserError, match=f"data.{split}: none of the {len(sources)} pairs read can be scored"):
+    with pytest.raises(UserError, match=f"data.{split}: none of the {len(sources)} pairs? read can be scored"):
         prepare(recipe(), QUIET, 1, start=Tokenizer.load(given))
     assert not OUT.exists()
 

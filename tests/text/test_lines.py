@@ -112,7 +112,7 @@ def test_the_rest_of_an_open_file_is_counted_and_left_to_be_read(folder: Path, c
 def test_a_file_that_ends_before_the_other_is_named(tmp_path: Path, one: bytes, other: bytes, ended: str) -> None:
     lines = read_parallel(write(tmp_path / "a", one), write(tmp_path / "b", other))
     assert next(lines) == ("1", "x")
-    with pytest.raises(UserError, match=f"{ended} ends after 1 lines and .* goes on"):
+    with pytest.raises(UserError, match=f"{ended} ends after 1 line and .* goes on"):
         next(lines)
 
 

@@ -19,7 +19,7 @@ def test_another_test_set_does_not_concern_a_run_and_another_dev_set_begins_its_
     first = checkpoints(task / "ckpts")[-1]
     add_info(first.path, {"scores": {"chrf": 100.0, "bleu": 100.0, "perplexity": 1.0}, "without_improvement": 1})
     more = (*data, "training.patience=1", "training.updates=4")
-    assert "no better dev chrF2 for 1 checkpoints" in train(*more, "data.test=[{source: valid.a, target: valid.b}]")
+    assert "no better dev chrF2 for 1 checkpoint" in train(*more, "data.test=[{source: valid.a, target: valid.b}]")
     (task / "valid.a").write_text((task / "valid.a").read_text().replace("a", "b", 1))
     assert "changed: data.valid; scores of earlier checkpoints are not compared with those from now on" in train(*more)
     dev = [row for row in metrics(task / "ckpts") if "valid_bleu" in row]
