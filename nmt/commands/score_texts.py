@@ -21,6 +21,7 @@ from nmt.metrics.string_metrics import OF_WORDS, StringMetric
 from nmt.metrics.words import Lines, Moses, language_of, unknown_words
 from nmt.system.console import clock, has_colours, tabulated, width_of
 from nmt.system.errors import UserError, counted, printable
+from nmt.text.language_codes import Language, code_for
 
 if TYPE_CHECKING:
     from nmt.metrics.comet import CometModel
@@ -70,9 +71,11 @@ def score_texts(options: ScoreOptions, names: Sequence[str]) -> None:
     refuse(options, "show", "compares --baseline with one HYP", len(options.files) > needs_reference + 1)
     if needs_reference and not options.files:
         raise click.BadArgumentUsage("score takes REF and any number of HYP, but got no files")
-    language = options.language or ""
+    language = code_for(options.language or "")
+    if language and not Language.of(language).is_known:
+        raise click.UsageError(f"--language must be a code, such as de (got {language})")
     if needs_reference and not language:
-        language = language_of(options.reference)
+        language = code_for(language_of(options.reference))
     moses = None if set(names).isdisjoint(OF_WORDS) else Moses(language)
     texts = _read_texts(options, needs_reference)
     references = list(texts.references.values())

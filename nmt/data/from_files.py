@@ -24,7 +24,7 @@ from nmt.recipe.yaml_files import Dumper, Origins, Tree, override, shipped_recip
 from nmt.system.errors import UserError, counted
 from nmt.system.parallelism import threads_of_torch
 from nmt.system.speed import core_flops
-from nmt.text.language_codes import Language, named_language
+from nmt.text.language_codes import code_for
 from nmt.text.lines import stripped
 from nmt.text.scripts import WIDE
 
@@ -361,8 +361,8 @@ def _in_languages(shown: Sequence[Shown], languages: Languages) -> tuple[list[Sh
 def _check_codes(wanted: Languages) -> None:
     """Raise UserError if the user has set the name of a language in place of its code."""
     for key, language in zip(("source", "target"), wanted, strict=True):
-        code = named_language(language)
-        if code and not Language.of(language).is_known:
+        code = code_for(language)
+        if code != language:
             raise UserError(f"data.{key}: must be a code (got {language})", f"--set data.{key}={code}")
 
 

@@ -208,6 +208,11 @@ def named_language(name: str) -> str:
     return language.tag if language.base in _BASES else ""
 
 
+def code_for(language: str) -> str:
+    """Return the code of a language that is called by its name, such as German; any other text as it is."""
+    return language if Language.of(language).is_known else named_language(language) or language
+
+
 def language_in(name: str) -> str:
     """Return the code of the only language that a name or one of its parts names, as in `text_de`; else nothing."""
     text = name.strip()

@@ -105,6 +105,7 @@ def test_chinese_is_scored_by_its_language_or_with_a_warning(nmt, tmp_path: Path
         Path(name).write_text(text)
     named, given = nmt("score", "test.zh", "test.zh"), nmt("score", "test.txt", "test.zh", "--language", "zho_Hans")
     assert named.out == given.out
+    assert nmt("score", "test.txt", "test.zh", "--language", "Chinese").out == given.out
     assert given.out.decode().splitlines()[:2] == ["BLEU 100.00", given.out.decode().splitlines()[1]]
     assert "|tok:zh|" in given.out.decode()
     assert "warning" not in named.err + given.err

@@ -99,6 +99,7 @@ def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: 
         ),
         ("score one --metric brackets --lowercase", "--lowercase needs --metric bleu, chrf, ter, tokenised, paper"),
         ("score one --metric brackets --language de", "--language needs --metric bleu, chrf, ter"),
+        ("score one two --language 5", "--language must be a code, such as de (got 5)"),
         ("score --runs ckpts --lowercase", "--lowercase cannot be combined with --runs"),
         ("score one --set batch_tokens=9", "--set needs --model"),
         ("score one two --model m --source two", "--model scores REF itself, so it takes no HYP"),
