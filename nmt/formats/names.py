@@ -42,6 +42,7 @@ _NO_NUMBER_BEFORE = rf"(?<!{IDENTIFIER}|[.,\-])"
 _NO_NUMBER_BEHIND = rf"(?!{IDENTIFIER}|-|[.,]\d)"
 _THOUSANDS = r"\d{1,3}(?:\.\d{3})+(?!\d|\.\d)"  # 1.000.000
 _DATE = r"(?:0?[1-9]|[12]\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:1\d|20)\d\d(?!\d|\.\d)"  # 30.11.2026
+_IN_FOLDER = r"[^\\/:*?\"<>|\s]"  # of Windows
 
 
 def plain_number(digits: str) -> str:
@@ -85,12 +86,23 @@ NAMES = {
     "emoticon": r"(?<!\S)(?:[:;][\-'^]?[)(DPpOo|/\\*]{1,5}|=[)(DP]|<3|\^\^|[xX]D)(?![^\s.,!?…)])",
     "hashtag": rf"(?<!{IDENTIFIER}|[#&/])#(?:[^\W\d](?<![{UNCASED_RANGES}]){IDENTIFIER}{{1,60}}|{_HEX}{{6}})"
     rf"(?!{IDENTIFIER}|#)",
+    "code": rf"(?<!{IDENTIFIER}|[`\\])(?:``[^`\s](?:[^`\n]{{0,200}}[^`\s])?``(?!`)"
+    r"|`[^`\s](?:[^`\n]{0,200}[^`\s])?`(?!`)_{0,2})",
+    "reStructuredText": rf"(?<!{IDENTIFIER}|[`\\:]):[A-Za-z][\w:+.\-]{{0,60}}:`[^`\n]{{1,200}}`"
+    r"|\[(?:\d{1,3}|#\w{0,40}|\*|[A-Z]\w{1,20})\]_(?!\w)"
+    r"|(?<![^\s(])\|[A-Za-z][\w.\-]{0,40}\|_{0,2}(?![^\s.,;:!?)])",
+    "path of Windows": rf"(?<!{IDENTIFIER}|\\)(?:[A-Za-z]:|\\\\{IDENTIFIER}+)\\{{1,2}}"
+    rf"(?:{_IN_FOLDER}+(?: {_IN_FOLDER}+){{0,3}}\\{{1,2}})*{_IN_FOLDER}*(?<![.,;!?)'’\]])",
+    "escape": r"(?<!\\)\\(?:n|[rt](?![a-z]))",
+    "choice": r"[(\[][A-Za-z](?:/[A-Za-z]){1,5}[)\]]",
+    "kinds of files": r"\(\*(?:\.\w{1,9}(?:[ ,;]{1,2}\*\.\w{1,9}){0,30})?\)",  # (*.png *.jpg)
 }
 """Patterns by what they find: --all, config.ini, /etc/x, .bashrc, MAX_SIZE, main(), $HOME, C++, Ctrl+Q, :count, x.org,
-1.2.3, :-)"""
+1.2.3, :-), `code`, :ref:`page`, [1]_, |name|, [y/N]"""
 MAY_HAVE_NAMES = re.compile(
     rf"-(?<!{IDENTIFIER}-)|-(?=[^\w\s]|[A-Z\d])|\+|\.[A-Za-z7]|/|_|\(\)|%p|\$|:[a-z]|![a-z]|[CF](?=\#)|F(?<!{IDENTIFIER}F)\d"
     r"|\.(?=\d+\.\d)|0(?=x)|-(?=[\da-f]{3,4}-)|\((?=\d\d)|9(?=7[89][ -])|#(?=\w)|:(?=[\dA-F][\dA-Fa-f]:)"
+    r"|`|\\(?=[nrt\\])|\\(?<=:\\)|\](?=_)|\|(?=[A-Za-z])|\*(?<=\(\*)"
     r"|:(?=[\-'^)(DPpOo|/\\*])|;(?=[\-'^)(DPpOo])|=(?=[)(DP])|<(?=3)|\^(?=\^)|D(?<=[xX]D)|\d(?<=\d\d\d)"
 )
 """Pattern for what any text with a name has, and most lines lack; a search is fast if each branch begins with a letter

@@ -47,6 +47,19 @@ from nmt.formats.terms import COPIED
         ("Alt+, or Ctrl-, here", ["Alt+,", "Ctrl-,"]),
         ("He --as well-dressed men do-- left --slowly--.", []),
         ("Use --as or --fit-in and i--j", ["--as", "--fit-in"]),
+        (
+            "See `a b`, ``x``, :ref:`the page <p>`, `A link`_ and `b <http://x.y>`__",
+            ["`a b`", "``x``", ":ref:`the page <p>`", "`A link`_", "`b <http://x.y>`__"],
+        ),
+        ("`old' ``style'', don`t and can`t", []),
+        ("In [1]_, [#a]_, [CIT20]_ and |version|, but |dog|cat|, | a |", ["[1]_", "[#a]_", "[CIT20]_", "|version|"]),
+        (
+            r"Open C:\Program Files\foo\bar.exe, D:\ or \\srv\a b\c now (C:\\x).",
+            [r"C:\Program Files\foo\bar.exe", "D:\\", r"\\srv\a b\c", r"C:\\x"],
+        ),
+        (r"One.\nTwo\tThree, 5 \ 3, \rho", [r"\n", r"\t"]),
+        ("Sure? [y/N] (y/n/q), but (s/he) [file]", ["[y/N]", "(y/n/q)"]),
+        ("Text (*.txt *.md);;All (*)", ["(*.txt *.md)", "(*)"]),
     ],
 )
 def test_names_of_programs_are_kept_and_words_are_not(text: str, names: list[str]) -> None:
