@@ -59,6 +59,10 @@ from nmt.system.processes import exclusive
 from nmt.text.language_codes import Language, of_android
 
 WRITTEN = "PO, POT, XLIFF 1.2, TMX, Qt's TS and Android's strings"
+CONVERTERS = dict.fromkeys((".yaml", ".yml"), "yaml") | dict.fromkeys((".html", ".htm", ".xhtml"), "html")
+CONVERTERS |= {f".{name}": name for name in ("json", "resx", "ini", "php", "dtd", "wxl", "toml")}
+CONVERTERS |= {".properties": "prop", ".ftl": "fluent"}
+"""What the Translate Toolkit calls formats that it makes PO and back, by the endings of names"""
 
 
 def find_files(
@@ -164,11 +168,26 @@ def _no_files(source: Path, found: Sequence[Path]) -> UserError:
     for path in found:
         if ending_of(path) == ".ts":
             check_kind(path, b"", "")
-    hint = (
+    hint = _way_for(source) or (
         "their names end in .po, .pot, .xlf, .tmx, .ts or .xml; --document translates text and Markdown, "
         "--markup lines with tags, and nmt translate < FILE any lines"
     )
     return UserError(f"{source}: none of the formats that are translated in files: {WRITTEN}", hint)
+
+
+def _way_for(source: Path) -> str:
+    """Return how a file of another format is translated all the same; empty if there is no usual way."""
+    ending = ending_of(source)
+    if ending in (".strings", ".stringsdict", ".xcstrings"):
+        return "let Xcode export XLIFF (Product, Export Localizations), and import it when it is translated"
+    if ending in (".md", ".markdown", ".rst", ".srt", ".vtt"):
+        return "add --document, which keeps the layout"
+    name = CONVERTERS.get(ending)
+    if not name or source.suffix.lower() != ending:  # compressed
+        return ""
+    pot = source.with_suffix(".pot").name
+    back = f"po2{name} --fuzzy -t {source} FILLED.po OUTPUT{ending}"
+    return f"the Translate Toolkit makes it PO and back: {name}2po -P {source} {pot}, and {back}"
 
 
 def _in_languages(

@@ -308,6 +308,8 @@ class Aligned:
             else:
                 _, j, touches = following
                 place = self.words[j].start
+        if not touches:
+            place = self._outside_word(place, is_left)
         end = END_OF_TEXT.search(self.output)
         if end and place > end.start() and not END_OF_TEXT.search(self.source[:at]):  # it stood behind no full stop
             touches = False
@@ -325,6 +327,14 @@ class Aligned:
         if needs_space_behind and (is_left or not touches):
             text += " "
         return place, text
+
+    def _outside_word(self, place: int, is_behind: bool) -> int:
+        """Return an offset of the output or, if it is inside a word such as c'est or dit-elle, that behind or before
+        it."""
+        for word in words_of(self.output, GLUE):
+            if word.start < place < word.end:
+                return word.end if is_behind else word.start
+        return place
 
     def _beside(self, near: Sequence[int], bound: bool) -> tuple[float, int, bool] | None:
         """Return (attention, output word, whether to touch it) for the nearest of source words that has a word.

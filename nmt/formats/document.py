@@ -12,14 +12,15 @@ import unicodedata
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from typing import NamedTuple, Self
 
 from nmt.formats.markdown import pipes_of, read_markdown, unbroken
+from nmt.formats.placeholders import PICTOGRAPH
 from nmt.formats.segments import Segment
 from nmt.formats.tags import open_in
 from nmt.formats.terms import Span, offsets_in, outside
-from nmt.text.scripts import UNSPACED_RANGES, WIDE_RANGES
+from nmt.text.scripts import UNSPACED, UNSPACED_RANGES, WIDE_RANGES
 
 LONGEST_BLOCK = 1000  # lines; a longer block is cut, so that memory is bounded
 LONGEST_AHEAD = 10_000  # lines to look ahead for the definition of a link
@@ -31,6 +32,8 @@ USUAL_WIDTH = 80  # columns, where no line tells the width
 NARROW = 45  # columns; narrower lines seldom are wrapped ones: they are verse, addresses, items of a list
 LONGEST_WRAPPED = 140  # columns
 LONG_WORD = 40  # characters; a longer word, such as a URL, may make its line longer than the text is wide
+CUE_WIDTH = 42  # columns of a line of subtitles
+LONGEST_CUE = 20  # lines
 UNDERLINE = 2  # maximum difference in length between a heading and its underline
 TAB = 8  # columns from one tab stop to the next
 CODE_AT = 4  # columns of indentation that make a block code, as in Markdown
@@ -96,6 +99,10 @@ _BEGINS_HTML = re.compile(r"[>\s]{0,3}</?[A-Za-z][\w-]*(?=[\s>]|\Z)")
 _BREAK = re.compile(r"<br\s*/?>\Z", re.IGNORECASE)
 _ADMONITION = r"(?:note|tip|hint|important|warning|caution|attention|danger|error|admonition|seealso|dropdown)"
 _DIRECTIVE = re.compile(rf"(`{{3,}}|~{{3,}})\{{{_ADMONITION}\}}")  # of MyST, with text inside
+_WITHOUT_TEXT = re.compile(  # directives of reStructuredText that have code or names of files inside, and comments
+    r"\.\. (?:(?:code|code-block|sourcecode|parsed-literal|math|raw|toctree|highlight|literalinclude|include|graphviz"
+    r"|mermaid|uml|doctest|test\w+|productionlist|auto\w+|csv-table|prompt)::|(?!\[)(?!\S+:: )(?!.*::\Z)\S)"
+)
 _HOLDER = re.compile(r"!!!|\?\?\?|===[!+]?\s\"|\[\^[^\[\]\s]+\]:")  # whose text is indented: of mkdocs, and a footnote
 _TITLED = re.compile(  # an admonition or a tab with a title
     r"([\s>]*(?:!{3}|\?{3}\+?|={3}[!+]?)[\w -]*\")([^\"]+)(\"\s*)\Z"
@@ -104,6 +111,7 @@ _TITLED = re.compile(  # an admonition or a tab with a title
     r"|([\s>]*:{3,}\s*[a-z][\w-]*\[)([^\[\]]+)(\](?:\{[^{}]*\})?\s*)\Z"  # :::note[Title] of Docusaurus
 )
 _ATTRIBUTES = re.compile(r"(?<=\S)\s+\{:?\s*[.#][^{}]*\}\s*\Z")  # of a heading
+_SECOND_COLON = re.compile(r"(?<=[^\s:]:):\s*\Z")
 _CLOSING_MARK = re.compile(r"(?<=\S)\s+#+\s*\Z")  # of a heading
 _DEFINITION = re.compile(  # of a link
     r"\[(?!\^)(?P<label>[^\[\]]+)\]:\s*(?:<[^<>]*>|(?=\S*[./#:?=@]\w|[A-Z]{3,}(?:\s|\Z))\S+)"
@@ -133,6 +141,7 @@ _FIELDS = re.compile(  # of reStructuredText; another is an emoji
 _PIPE = re.compile(r"(?![A-Z][\w-]*:).*\s\|\s")  # between columns of a table
 _GAP = re.compile(r"\t+| {4,}")  # between them too
 _DELIMITERS = re.compile(r"(?=.*\|)\|?(?:\s*:?-+:?\s*(?:\||\Z))+")  # below the header of a table
+_BORDER = re.compile(r"={2,}(?: +={2,})+\s*\Z")  # of a simple table of reStructuredText
 _GRID = re.compile(r"\+(?:[-=]+\+)+")  # around the rows of a table whose columns are as wide in each line
 _BEFORE_ROW = re.compile(rf"\A[\s>]*(?:{_MARK}\s+)?")
 _FIELD = re.compile(r"\A([A-Z]\w*(?:-\w+)*):(?:\s+|\Z)")  # of a mail or a control file
@@ -162,9 +171,9 @@ class TextLine:
     @staticmethod
     def _attributes(line: str) -> str:
         """Return what stands behind a text: attributes of a heading, or marks like those before it, or a comment that
-        goes on in the next line."""
+        goes on in the next line, or the second colon before code in reStructuredText."""
         text = line.lstrip(" >")
-        found = _ATTRIBUTES.search(text) or _UNCLOSED_COMMENT.search(text)
+        found = _ATTRIBUTES.search(text) or _UNCLOSED_COMMENT.search(text) or _SECOND_COLON.search(text)
         if not found and text.startswith("#"):
             found = _CLOSING_MARK.search(text)
         return found[0] if found else ""
@@ -241,8 +250,8 @@ class Piece:
         return cls([line], text, before, tail=line[len(whole) :], separators=pipes)
 
     @classmethod
-    def paragraph(cls, lines: Sequence[TextLine]) -> Piece:
-        """Join lines to a paragraph; they stay if they have no words to translate."""
+    def paragraph(cls, lines: Sequence[TextLine], narrow: int = NARROW) -> Piece:
+        """Join lines to a paragraph, at least `narrow` columns wide; they stay if they have no words to translate."""
         whole = [line.whole for line in lines]
         if not any(_has_words(line.body) for line in lines):
             return cls(whole)
@@ -258,7 +267,7 @@ class Piece:
         if term:
             piece = replace(piece, separators=[Span(len(term.rstrip()), len(term))])
         if others:
-            piece = replace(piece, rest=last.quote + last.indent, width=max(_width(lines), NARROW))
+            piece = replace(piece, rest=last.quote + last.indent, width=max(_width(lines), narrow))
         return piece
 
     @classmethod
@@ -470,6 +479,7 @@ class _Division:
         self._in_quote = False  # whether the fence is quoted
         self._directives: list[str] = []
         self._table = ""
+        self._literal = -1  # column of a line whose indented lines stay; -1 for none
 
     def read(self, line: str) -> Iterator[Piece]:
         """Return the pieces that end with the next line, or before it."""
@@ -483,6 +493,15 @@ class _Division:
         self._in_quote = is_quoted
         if self._is_captions and is_behind_blank and self._begins_captions(body):
             yield Piece([line])
+            return
+        if self._is_literal(line):
+            yield from self.end_block()
+            yield Piece([line], kind="code")
+            return
+        if _TIMES_AT.match(body):
+            yield from self.end_block()
+            yield Piece([line])
+            yield from _cue(self._lines)
             return
         further = _code_ahead(body, self._lines)
         if further:
@@ -506,6 +525,17 @@ class _Division:
             return Piece([line], kind=fence.kind)
         self._fence = _comment_ahead(self._body[end.end() :], self._lines)
         return Piece.behind(line, line.index(self._body) + end.end())
+
+    def _is_literal(self, line: str) -> bool:
+        """Return whether a line is code, names or a comment of reStructuredText, behind the line that says so."""
+        column = _indentation(line)
+        if self._body and column <= self._literal:
+            self._literal = -1
+        if self._literal >= 0:
+            return True
+        if _has_literal(self._body, self._lines):
+            self._literal = column
+        return False
 
     def _begins_captions(self, body: str) -> bool:
         """Return whether a line of subtitles is the name of one, or begins a note or style, which lasts to a blank."""
@@ -550,6 +580,34 @@ class _Division:
         return Piece([line]) if self._fence else piece
 
 
+def _has_literal(body: str, lines: _LinesAhead) -> bool:
+    """Return whether what is indented behind a line of reStructuredText is code, names or a comment."""
+    is_before_blank = body.endswith("::") and not any(map(str.strip, lines.ahead(1)))
+    return _WITHOUT_TEXT.match(body) is not None or (is_before_blank and not body.startswith(".. "))
+
+
+def _cue(lines: _LinesAhead) -> Iterator[Piece]:
+    """Yield the paragraphs of what is said at a time of subtitles: a line that ends no sentence goes on in the next."""
+    ahead = takewhile(lambda line: line.strip() and not _TIMES_AT.match(line), lines.ahead(LONGEST_CUE))
+    paragraph = list[TextLine]()
+    for text in islice(lines, len([*ahead])):
+        line = TextLine.of(text)
+        if paragraph and not _goes_on_in_cue(paragraph[-1].text, line):
+            yield Piece.paragraph(paragraph, CUE_WIDTH)
+            paragraph = []
+        paragraph.append(line)
+    if paragraph:
+        yield Piece.paragraph(paragraph, CUE_WIDTH)
+
+
+def _goes_on_in_cue(last: str, line: TextLine) -> bool:
+    """Return whether a line of a cue goes on in the next one, which begins no other speech, sound or song."""
+    first = line.text[:1]
+    if line.mark or not (first.isalpha() or first in "'\"’“") or UNSPACED.match(first):
+        return False
+    return first.islower() or last[-1:] == "," or (last[-1:].islower() and not PICTOGRAPH.search(last))
+
+
 def _code_ahead(body: str, lines: _LinesAhead) -> int:
     """Return how many further lines belong to what a line of MDX begins: a statement, an expression, a tag of JSX.
 
@@ -589,7 +647,7 @@ def _kept(line: str, body: str, in_block: bool, table: str) -> Piece | None:
     """Return a line that is no part of a paragraph: one without letters, of a table, markup or code, or a title."""
     if table == "rows":
         return Piece.row(line)
-    if table == "grid":
+    if table in ("grid", "simple"):
         return Piece([line], kind="tables")
     titled = _TITLED.match(line)
     if titled:
@@ -614,10 +672,13 @@ def _kept(line: str, body: str, in_block: bool, table: str) -> Piece | None:
 
 
 def _table_at(body: str, before: str, lines: _LinesAhead) -> str:
-    """Return which table a line belongs to, given that of the line before: "rows", a "grid", or "" for none.
+    """Return which table a line belongs to, given that of the line before: "rows", "grid", "simple", or "" for none.
 
-    Rows have pipes, and a line such as |---|---| below the header; a grid has +---+---+ around its rows.
+    Rows have pipes, and a line such as |---|---| below the header; a grid has +---+---+ around its rows, and a simple
+    table === ===.
     """
+    if _BORDER.match(body) or (before == "simple" and body):
+        return "simple"
     if before == "grid" or _GRID.match(body):
         return "grid" if body.startswith(("|", "+")) else ""
     if "|" not in body:
@@ -628,10 +689,14 @@ def _table_at(body: str, before: str, lines: _LinesAhead) -> str:
 
 def _code_column(line: str, body: str, before: int) -> int:
     """Return the column where code begins: after an admonition or a footnote, its text is indented already."""
-    indent = columns(line[: len(line) - len(line.lstrip())])
+    indent = _indentation(line)
     if _HOLDER.match(body):
         return indent + 2 * CODE_AT
     return CODE_AT if body and indent < before - CODE_AT else before
+
+
+def _indentation(line: str) -> int:
+    return columns(line[: len(line) - len(line.lstrip())])
 
 
 def _begins(line: str, is_rule: bool, block: Sequence[str]) -> bool:

@@ -14,8 +14,10 @@ from nmt.text.language_codes import Language
 from nmt.text.scripts import UNSPACED_RANGES, joins
 
 _MARK = r"[-–—*·•‣>]|#{1,6}|[(（]?(?:\d{1,3}|[A-Za-z]|[ivx]{2,4})[)）]"  # also of a quotation, a heading, a dialogue
-ITEM = re.compile(rf"(?:{_MARK})\s+(?=\S)|\d{{1,3}}、\s*(?=\S)")
-"""Pattern for how an item of a list begins: - # > 1) (a)"""
+ITEM = re.compile(
+    rf"(?:{_MARK})\s+(?=\S)|\d{{1,3}}、\s*(?=\S)|(?:\{{\\[a-z\d][^{{}}]{{0,80}}\}})+\s*(?=\S)|(?:\.{{3}}|…)\s*(?=\w)"
+)
+"""Pattern for how an item of a list or a line of subtitles begins: - # > 1) (a) {\\an8} ..."""
 NUMBERED_ITEM = re.compile(rf"(?:\d{{1,3}}\.)+\s+(?=\S)|{ITEM.pattern}")
 """The same, and 1. and 1.2., where a full stop makes no ordinal number"""
 BRACKETS = {"(": ")", "[": "]", "（": "）", "【": "】", "〔": "〕"}

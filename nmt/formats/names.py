@@ -57,7 +57,7 @@ NAMES = {
     "path": rf"{_NOT_BEHIND}(?:~|/{_PART})(?:/{_PART})+/?{_NO_MARK_AT_END}",
     "path of Windows": rf"(?<!{IDENTIFIER}|[\\:%])(?!.:\\[nrt](?!{IDENTIFIER}))"
     rf"(?:[A-Za-z]:\\{{1,2}}|(?:\\\\{_PART}|HKEY_[A-Z_]{{2,30}}|HK[CLU][MRU]?|%[A-Z]{{2,30}}%)(?=\\+\w))"
-    rf"(?:\\{{0,2}}{_PART}(?: (?:and )?(?!HK)(?:[A-Z\d]{_PART}|\(x86\))){{0,3}}(?=\\))*(?:\\{{0,2}}{_PART})?\\{{0,2}}"
+    rf"(?:\\{{0,2}}{_PART}(?: (?:and )?(?!HK)(?:(?=[A-Z\d]){_PART}|\(x86\))){{0,3}}(?=\\))*(?:\\{{0,2}}{_PART})?\\{{0,2}}"
     rf"{_NO_MARK_AT_END}",  # strings of programs have two backslashes for one
     "hidden file": rf"{_NOT_BEHIND}~?/?\.[a-z]{IDENTIFIER}+(?:/{_PART})*{_NO_MARK_AT_END}",
     "underscores inside": rf"(?<!{IDENTIFIER})(?!{_OF_ALL_GENDERS})"
@@ -89,12 +89,21 @@ NAMES = {
     "emoticon": r"(?<!\S)(?:[:;][\-'^]?[)(DPpOo|/\\*]{1,5}|=[)(DP]|<3|\^\^|[xX]D)(?![^\s.,!?…)])",
     "hashtag": rf"(?<!{IDENTIFIER}|[#&/])#(?:[^\W\d](?<![{UNCASED_RANGES}]){IDENTIFIER}{{1,60}}|{_HEX}{{6}})"
     rf"(?!{IDENTIFIER}|#)",
+    "code": rf"(?<!{IDENTIFIER}|[`\\])(?:``[^`\s](?:[^`\n]{{0,200}}[^`\s])?``(?!`)"
+    r"|`[^`\s](?:[^`\n]{0,200}[^`\s])?`(?!`)_{0,2})",
+    "reStructuredText": rf"(?<!{IDENTIFIER}|[`\\:]):[A-Za-z][\w:+.\-]{{0,60}}:`[^`\n]{{1,200}}`"
+    r"|\[(?:\d{1,3}|#\w{0,40}|\*|[A-Z]\w{1,20})\]_(?!\w)"
+    r"|(?<![^\s(])\|[A-Za-z][\w.\-]{0,40}\|_{0,2}(?![^\s.,;:!?)])",
+    "escape": r"(?<!\\)\\(?:n|[rt](?![a-z]))",
+    "choice": r"[(\[][A-Za-z](?:/[A-Za-z]){1,5}[)\]]",
+    "kinds of files": r"\(\*(?:\.\w{1,9}(?:[ ,;]{1,2}\*\.\w{1,9}){0,30})?\)",  # (*.png *.jpg)
 }
 """Patterns by what they find: --all, config.ini, /etc/x, .bashrc, MAX_SIZE, main(), $HOME, C++, Ctrl+Q, :count, x.org,
-1.2.3, :-)"""
+1.2.3, :-), `code`, :ref:`page`, [1]_, |name|, [y/N]"""
 MAY_HAVE_NAMES = re.compile(
     rf"-(?<!{IDENTIFIER}-)|-(?=[^\w\s]|[A-Z\d])|\+|\.[A-Za-z7]|/|_|\(\)|%p|\$|:[a-z]|![a-z]|[CF](?=\#)|F(?<!{IDENTIFIER}F)\d"
     r"|\.(?=\d+\.\d)|0(?=x)|-(?=[\da-f]{3,4}-)|\((?=\d\d)|9(?=7[89][ -])|#(?=\w)|\\(?=[\w\\])|:(?=[\dA-F][\dA-Fa-f]:)"
+    r"|`|\](?=_)|\|(?=[A-Za-z])|\*(?<=\(\*)"
     r"|:(?=[\-'^)(DPpOo|/\\*])|;(?=[\-'^)(DPpOo])|=(?=[)(DP])|<(?=3)|\^(?=\^)|D(?<=[xX]D)|\d(?<=\d\d\d)"
 )
 """Pattern for what any text with a name has, and most lines lack; a search is fast if each branch begins with a letter

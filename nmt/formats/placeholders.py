@@ -9,8 +9,10 @@ from nmt.text.scripts import IDENTIFIER, TOUCHING_RANGES, UNCASED_RANGES
 
 # Text of scripts without spaces, and of Korean, may follow a URL directly
 _NO_URL = rf"\s<>\"'{{}}|\\^`()«»“”„‘’…\u3000-\u303f\uff00-\uffef{TOUCHING_RANGES}"  # nor brackets and quotes
+OF_HTML = "[abipqsugx]|[bht]r|[ou]l|li|t[dht]|em|ph|img|div|sub|sup|big|mrk|code|font|span|small|strong|h[1-6]"
+"""Names of usual elements, for a pattern"""
 _GROUP = (  # a balanced bracket, or a placeholder
-    rf"\([^{_NO_URL}]*\)|\{{\{{?[^{{}}\s]{{0,60}}\}}\}}?|<(?!(?:a|b|i|u|p|br|em|li|td|div|span|code|strong)>)[a-z][\w-]{{0,40}}>|\[[\w-]{{1,40}}\](?!\()"
+    rf"\([^{_NO_URL}]*\)|\{{\{{?[^{{}}\s]{{0,60}}\}}\}}?|<(?!(?:{OF_HTML})>)[a-z][\w-]{{0,40}}>|\[[\w-]{{1,40}}\](?!\()"
 )
 IN_URL = rf"[^{_NO_URL}]|'(?=\w)|[|^](?=[^{_NO_URL}])|{_GROUP}"
 URL_END = rf"[^{_NO_URL}.,;:!?*\]]|{_GROUP}"  # no punctuation
@@ -42,7 +44,8 @@ FORMATS = {
     "Ruby, JavaScript": r"[$#%]\{[^{}\n]{1,200}\}",
     "Python, C#": r"\{\$?[\w.:\-\[\]]{0,60}(?:,-?\d{1,3})?(?:![rsa])?(?::(?:[^{}\s]|\{[^{}\s]{0,20}\}){0,30})?\}"
     r"|\{ \w{1,60} \}",
-    "printf, named": rf"%(?:\([\w.\-]{{1,60}}\)|<\w{{1,60}}>|\d{{1,2}}\$){_OPTIONS}{_LENGTH}[A-Za-z@]",
+    "printf, named": rf"%(?:\([\w.\-]{{1,60}}\)|<(?!(?:{OF_HTML})>)\w{{1,60}}>|\d{{1,2}}\$){_OPTIONS}{_LENGTH}[A-Za-z@]"
+    r"|%<PRI[A-Za-z]\w{0,12}>",
     "printf": rf"(?<!\d)(?<!(?<![%$])\d\s)%{_OPTIONS}{_LENGTH}(?:[doxXucsSp@]|[ieEfFgGaAnC]{_NO_LETTER})",
     "percent sign": "%%",
     "date": rf"(?<![\d%])%(?:[EO_^]|-(?=[dmHIMSjekl]))?[A-Za-z]{_NO_LETTER}",  # strftime
@@ -82,5 +85,5 @@ MAY_HAVE = (  # any of them: most lines have nothing of this kind; each branch b
     re.compile(r"%|\{|\$|@|\u20e3|<[/?\d]|:\S|w(?=[wW]{2}\.)|W(?=[wW]{2}\.)|\[\[|__"),
     re.compile(_PICTOGRAPH),
 )
-BY_ORDER = re.compile(rf"%{_OPTIONS}{_LENGTH}[diouxXeEfFgGaAcCsSpn@]|\{{(?::[^{{}}]*)?\}}")
+BY_ORDER = re.compile(rf"%{_OPTIONS}(?:{_LENGTH}[diouxXeEfFgGaAcCsSpn@]|<PRI\w{{1,13}}>)|\{{(?::[^{{}}]*)?\}}")
 """Pattern for placeholders that a program fills in by their order: %s, {}"""

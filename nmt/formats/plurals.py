@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from operator import add, eq, floordiv, ge, gt, le, lt, mod, mul, ne, sub
 
 from nmt.formats.strings import Accelerators, ProgramString, placeholders
-from nmt.formats.terms import in_order
+from nmt.formats.terms import Phrase, in_order, spaced_like
 from nmt.formats.units import Numbers, Unit
 
 MOST_FORMS = 6  # as Arabic has
@@ -235,6 +235,8 @@ class PluralString(ProgramString):
             return ""
         placeholder = number_placeholder(self.body)
         text, count = _digits(self._number).subn(lambda _: placeholder, told)
+        kept = Phrase(placeholder, (placeholder,), self.body.find(placeholder), kept=True)
+        text = spaced_like(text, self.body, [kept])
         if count != 1 or in_order(text, placeholders(self.body)) != text:
             return ""
         return self.dressed(text)

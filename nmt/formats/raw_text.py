@@ -19,9 +19,11 @@ class RawText:
         `escapes` say how a translation writes characters that the text does not have.
         """
         self._escapes = escapes
+        self._own = defaultdict[str, list[str]](list)  # of what is copied, and of other characters, in order
         copied = COPIED.spans(text, kept, walls)
-        self._copies = {span.text_in(text): "".join(raws[span.start : span.end]) for span in copied}
-        self._own = defaultdict[str, list[str]](list)  # of each character outside of what is copied, in order
+        self._copies = {span.text_in(text) for span in copied}
+        for span in copied:
+            self._own[span.text_in(text)].append("".join(raws[span.start : span.end]))
         inside = offsets_in(copied)
         for at, (sign, raw) in enumerate(zip(text, raws, strict=False)):
             if at not in inside:
@@ -32,21 +34,19 @@ class RawText:
         signs = [*output]
         copied = find_copies(output, self._copies)
         inside = offsets_in(copied)
-        offsets = defaultdict[str, list[int]](list)  # of each character outside of what is copied
+        spans = defaultdict[str, list[Span]](list)  # of what is copied, and of other characters
+        for span in copied:
+            spans[span.text_in(output)].append(span)
         for at, sign in enumerate(output):
             if at not in inside:
-                offsets[sign].append(at)
-        for sign, own_offsets in offsets.items():
-            raws = self._raws(sign, len(own_offsets))
-            for at, raw in zip(own_offsets, raws, strict=True):
-                signs[at] = raw
-        for span in copied:
-            others = span.end - span.start - 1  # characters, which are written with the first
-            signs[span.start : span.end] = [self._copies[span.text_in(output)], *[""] * others]
+                spans[sign].append(Span(at, at + 1))
+        for text, own in spans.items():
+            for (start, end), raw in zip(own, self._raws(text, len(own)), strict=True):
+                signs[start:end] = [raw, *[""] * (end - start - 1)]
         return signs
 
     def _raws(self, sign: str, count: int) -> list[str]:
-        """Return how each of `count` occurrences of a character is written.
+        """Return how each of `count` occurrences of a character, or of what is copied, is written.
 
         They are as in the unit if it has as many; else all are escaped if one of these is, and none if none is.
         """

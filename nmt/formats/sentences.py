@@ -49,6 +49,7 @@ ABBREVIATIONS = frozenset[str]().union(
     )
 )
 """Abbreviations of all languages, in lower case and without their final full stop"""
+ELLIPSES = ("...", "…")
 CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
 """Marks that may stand behind the end of a sentence: closing quotation marks and brackets"""
 _BEHIND = tuple(")]}」』】>”’»\"' …")  # no name ends with these: behind them, .The begins a sentence
@@ -253,23 +254,31 @@ class SentenceSplitter:
 
 
 def end_of(source: str) -> str | None:
-    """Return what a translation has at its end in place of a full stop, as its source: a comma, a colon or nothing.
+    """Return what a translation has at its end in place of a full stop, as its source: a comma, a colon, an ellipsis
+    or nothing.
 
     Return None if it may have one: behind punctuation, and in scripts without spaces, which often have none themselves.
     """
-    last = source.rstrip(CLOSING + " ")[-1:]
+    bare = source.rstrip(CLOSING + " ")
+    last = bare[-1:]
+    for ellipsis in ELLIPSES:
+        if bare.endswith(ellipsis):
+            return ellipsis
     if not last or last in STOPS + WIDE + ";" or UNSPACED.match(last):  # ; asks in Greek
         return None
     return last if last in ",:" else ""
 
 
 def with_end_of(source: str, output: str) -> str:
-    """Return an output that ends in no full stop if its source has none: many models have learnt from sentences alone.
+    """Return an output that ends in no full stop if its source has none, and in an ellipsis if it has one: many models
+    have learnt from sentences alone.
 
     The full stop of an abbreviation or an ordinal number stays.
     """
     end = end_of(source)
     text = output.rstrip()
+    if end in ELLIPSES and text and (joins(text[-1]) or (text[-1] == "." and text[-2:-1] not in STOPS)):
+        return text.removesuffix(".") + end + output[len(text) :]
     if end is None or text[-1:] not in FULL_STOPS or text[-2:-1] in STOPS:
         return output
     word = _word_before(len(text) - 1, text)

@@ -28,6 +28,7 @@ _WORD = re.compile(r"[^\W_]+")
 GAP = re.compile(r"\s{2,}|[\t\r\v\f\n]")  # white space that lays a text out, beside single spaces
 _TERM = re.compile(r"[^\W\d_]{2}")  # in the left one of two columns
 _BULLET = re.compile(r"[•‣◦▪▫·●○■□–—→►✓✔✗✘★☆*+-]\s+(?=\S)")
+_BETWEEN_KINDS = re.compile(r"(?<=\));;(?=\S)")
 _WORDS_ALONE = re.compile(r"(?=[^\W\d_])[^\W_]+(?:[,;:.!?)»”]*[ ][(«„“]?[^\W_]+|[-/’.][^\W_]+)*(?:\.{3}|[.:…!?)»”]+)?")
 """Words with single spaces and usual punctuation, as two of three strings are: there is nothing to take out"""
 _BARE_NEWLINE = re.compile(r"(?<!\r)\n")
@@ -131,7 +132,7 @@ def _kept(text: str) -> Counter[str]:
 
 
 def _tags(text: str) -> Iterator[re.Match[str]]:
-    if "<" in text or "&" in text or "[" in text:  # most strings have none
+    if "<" in text or "&" in text or "[" in text or "**" in text:  # most strings have none
         yield from TAGS.finditer(text)
 
 
@@ -332,7 +333,7 @@ def _is_paired(line: str) -> bool:
 def _without_tags_behind(text: str) -> tuple[str, str]:
     """Return a text without the tags and spaces at its end, and these."""
     at = len(text)
-    if "<" in text or "[" in text:
+    if "<" in text or "[" in text or "**" in text:
         for token in reversed([*tokens_of(text)]):
             if token.kind in ("text", "copy"):
                 break
@@ -365,11 +366,23 @@ def read_string(text: str, in_columns: bool = True) -> Segment:
 
     Unless it stands `in_columns`, as programs show it, it ends at a line break; in HTML with blocks, at a blank line.
     """
-    tokens = [*_with_bullet(tokens_of(text))]
+    tokens = [*_with_bullet(_cut_at_kinds(tokens_of(text)))]
     ends = GAP if in_columns else _LINE_BREAK
     if any(token.is_block for token in tokens):
         ends = _BLANK_LINE
     return Segment(text, _with_gaps(tokens, ends), ESCAPES)
+
+
+def _cut_at_kinds(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Yield tokens; what parts the kinds of files of Qt's dialogs is a code: Images (*.png);;All files (*)."""
+    for token in tokens:
+        start = 0
+        if token.kind == "text":
+            for found in _BETWEEN_KINDS.finditer(token.text):
+                yield Token.of("text", token.signs[start : found.start()])
+                yield Token("alone", found[0], parts=True, ends=True)
+                start = found.end()
+        yield Token.of("text", token.signs[start:]) if start else token
 
 
 def _with_bullet(tokens: Iterable[Token]) -> Iterator[Token]:

@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from nmt.formats.placeholders import OF_HTML
 from nmt.formats.segments import Segment
 from nmt.formats.tokens import Kind, Sign, Token, parts_of, plain
 from nmt.text.lines import one_line
@@ -18,17 +19,27 @@ from nmt.text.lines import one_line
 _ATTRIBUTES = r"(?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*+)?"
 _CODE = "bpt|ept|it|ph|ut|script|style|rt|rp"  # elements whose content is no text: of XLIFF and TMX, HTML, ruby
 _NAME = r"[^\W\d][\w:.-]*|\d{1,3}"  # <0> is of React
+_NO_TAGS = (  # though they have < and >: B<words> and E<lt> of manual pages, `code`, %<name>s of Ruby, %<PRIu64> of C
+    rf"(?<![^\W_])(?:[BCEFILRSXZ]|CW)<(?!/?(?:{OF_HTML})[\s/>])[^<>\n]{{1,200}}>|E<[lg]t>"
+    r"|(?<![`\w\\])(?::[A-Za-z][\w:+.\-]{0,60}:)?`{1,2}(?=[^`\s])[^`<>\n]{0,200}<[^`\n]{1,200}(?<!\s)`{1,2}_{0,2}(?!`)"
+    rf"|%<(?:PRI[A-Za-z]\w{{0,12}}>|(?!(?:{OF_HTML})>)\w{{1,60}}>[-+\#0\d.]{{0,8}}[diouxXeEfgGcsp](?![\w'’]))"
+)
 TAGS = re.compile(
-    rf"<({_CODE})\b{_ATTRIBUTES}(?<!/)>(?:(?!<\1\b).)*?</\1\s*>|<(?P<slash>/?)(?P<name>{_NAME}){_ATTRIBUTES}/?>"
+    rf"(?P<copied>{_NO_TAGS})"
+    rf"|<(?P<element>{_CODE})\b{_ATTRIBUTES}(?<!/)>(?:(?!<(?P=element)\b).)*?</(?P=element)\s*>"
+    rf"|<(?P<slash>/?)(?P<name>{_NAME}){_ATTRIBUTES}/?>"
     r"|(?P<pair><!\[CDATA\[|\]\]>)|<!--(?:(?!<!--).)*?-->|<\?[^<>]*>|<![A-Z\[][^<>]*>"
     r"|\{(?P<opened>\w{1,6})>(?=.{0,2000}?<(?P=opened)\})|<(?P<closed>\w{1,6})\}"  # {1>words<1} is of Phrase
     r"|\[(?P<code>[A-Za-z][\w-]{0,30})(?:(?:[ =][^\[\]<>]{0,400})?\](?=.{0,2000}?\[/(?P=code)\])"  # [b]x[/b] of BBCode
     r"|(?: [\w-]{1,30}=(?:\"[^\"\[\]]{0,400}\"|'[^'\[\]]{0,400}')){1,20} ?/?\])"  # [gallery ids="1"] of WordPress
     r"|\[/(?P<end>[A-Za-z][\w-]{0,30})\]|\[\*\]"
+    r"|(?P<link>(?<![\w)\]])!?\[(?=[^\[\]\n]{1,300}\]\([^()\s]{1,300}(?:\s\"[^\"\n]{0,200}\")?\)))"
+    r"|(?P<place>\]\([^()\s]{1,300}(?:\s\"[^\"\n]{0,200}\")?\))"  # [x](y) of Markdown
+    r"|(?P<bold>(?<!\*)\*\*(?!\*))"  # **x**
     r"|(?P<entity>&(?:\#\d{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});)",
     re.DOTALL,
 )
-"""Pattern for tags and entities of HTML and XML, and for tags of Phrase, BBCode and WordPress"""
+"""Pattern for tags and entities of HTML and XML, for tags of Phrase, BBCode and WordPress, and marks of Markdown"""
 _COPIED = re.compile(  # tags of elements that are copied whole; xliff:g is of Android
     r"<(?:code|kbd|samp|pre|tt|var|svg|math|xliff:g)\b"
     r"|<[^>]*\s(?:(?:\w+:)?translate=[\"']?no\b|class=[\"']?[^\"'>]*\bnotranslate\b)"
@@ -47,6 +58,8 @@ _ENDING = re.compile(  # tags of XLIFF and TMX that do: a segment of its own, a 
 )
 _HALF = re.compile(r"<(bpt|ept|bx|ex)\b[^>]*>")
 """Pattern for the first or the second half of a pair of XLIFF or TMX, such as <bpt i="1"/> and <ept i="1"/>"""
+_BOLD = re.compile(r"(?=[^\s*])[^*\n]{1,300}(?<!\s)\*\*(?!\*)")
+"""Pattern for the words behind a mark of Markdown, and the other mark"""
 _REFERENCE = re.compile(r"\srid=[\"']([^\"']+)")
 _NUMBER = re.compile(r"\s(?:id|i)=[\"']([^\"']+)")
 _UNCLOSED = re.compile(r"<[/?]?[A-Za-z][^<>]*\Z")
@@ -234,6 +247,10 @@ class Elements:
         raw = found[0]
         if found["entity"]:
             return _entity(raw), found.end()
+        if found["copied"]:
+            return Token("copy", raw), found.end()
+        if found["link"] or found["place"] or found["bold"]:
+            return self._of_markdown(found), found.end()
         opened = found["opened"] or found["code"]
         closed = found["closed"] or found["end"]
         if opened:
@@ -252,6 +269,18 @@ class Elements:
             return Token(kind, raw, name="["), found.end()
         name = (found["name"] or "").lower()
         return _code(raw, name, bool(found["slash"])), found.end()
+
+    def _of_markdown(self, found: re.Match[str]) -> Token:
+        """Return the token of half a link or of a mark of bold words; text without the other half."""
+        raw = found[0]
+        name = "**" if found["bold"] else "[]"
+        if name in self._names and not found["link"]:
+            self._names.remove(name)
+            return Token("close", raw, name=name)
+        if found["link"] or (found["bold"] and _BOLD.match(self._line, found.end())):
+            self._names.add(name)
+            return Token("open", raw, name=name)
+        return Token("text", raw, plain(raw))
 
     def _end_of(self, tag: re.Match[str]) -> int:
         """Return the offset behind the element whose first tag is `tag`; 0 if it has no end."""

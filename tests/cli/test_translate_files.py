@@ -220,8 +220,26 @@ def test_files_that_are_more_than_lines_are_not_translated_as_lines(
     done = nmt(*ready, "--input", name, "--output", "out.txt")
     assert done.code == 1
     assert f"{name}: none of the formats that are translated in files" in done.err
-    assert "nmt translate < FILE" in done.err
+    assert re.search("nmt translate < FILE|Xcode|Translate Toolkit", done.err)
     assert not Path("out.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("en.json", "json2po -P en.json en.pot, and po2json --fuzzy -t en.json FILLED.po OUTPUT.json"),
+        ("a.properties", "prop2po -P a.properties a.pot, and po2prop --fuzzy -t a.properties"),
+        ("en.yml", "yaml2po -P en.yml en.pot, and po2yaml --fuzzy -t en.yml FILLED.po OUTPUT.yml"),
+        ("en.json.gz", "nmt translate < FILE"),
+        ("a.xcstrings", "let Xcode export XLIFF"),
+        ("a.srt", "add --document"),
+        ("a.arb", "nmt translate < FILE"),
+    ],
+)
+def test_the_hint_says_how_other_formats_are_translated(nmt, ready: tuple[object, ...], name: str, hint: str) -> None:
+    Path(name).write_bytes(b"a b c\n")
+    done = nmt(*ready, "--input", name, "--output", "out.txt")
+    assert hint in done.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("content", [b"<a b> c\n", b"msgid a b\n", b"# a b c\n", b"a <?xml b\n", b"{a} b\n"])

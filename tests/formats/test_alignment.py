@@ -72,6 +72,9 @@ def test_what_no_word_stands_for_goes_beside_or_over_the_word_that_attends_to_it
         ("see", 0, "sehen", (False, False), "X sehen"),
         ("see", 3, "sehen", (False, False), "sehen X"),
         ("see.", 3, "sehen.", (False, True), "sehen X."),
+        ("see", 3, "sehen-wir", (False, False), "sehen-wir X"),  # c'est, dit-elle, s'il
+        ("see", 0, "si'sehen", (False, False), "X si'sehen"),
+        ("see's", 3, "sehen's", (True, True), "sehen X's"),
         ("see (it)", 3, "sehen (es)", (False, False), "sehen X (es)"),
         ("山川。", 1, "山川。", (True, True), "山X川。"),  # of a script without spaces
     ],

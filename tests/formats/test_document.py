@@ -360,6 +360,14 @@ BLOCKS = {
         "<i>- Where is the cat?</i>",
         "Here.",
     ],
+    ".. code-block:: python\n   :linenos:\n\n   say('The cat is here')\n\nThe dog": ["The dog"],
+    ".. note::\n\n   The dog\n\n   .. toctree::\n\n      the cat\n\n   The girl": ["The dog", "The girl"],
+    ".. The cat\n   is here\n\nThe dog is this::\n\n  The cat\n\n  The cat\n\nThe boy": [
+        "The dog is this:",
+        "The boy",
+    ],
+    "=====  =====\nThe    cat\n=====  =====\nThe    cat\n=====  =====\n\nThe dog": ["The dog"],
+    ".. warning:: The dog\n\n.. versionadded:: 1.2\n   The girl": ["The dog", "The girl"],
     "import {\n  The,\n  Cat,\n} from 'the/cat'\n\nThe dog": ["The dog"],
     "export const cat = {\n  is: 'The cat is here',\n\n  f: () => {},\n}\n\nThe dog": ["The dog"],
     "{/* The cat\nis here */}\nThe dog": ["The dog"],
@@ -370,6 +378,26 @@ BLOCKS = {
     "{The cat is here\n\nThe dog": ["{The cat is here", "The dog"],
 }
 """Texts to translate, by the blocks that have them"""
+
+
+def test_a_sentence_goes_on_in_the_next_line_of_a_cue() -> None:
+    text = (
+        "1\n00:00:01,000 --> 00:00:02,000\nThe cat is in the houses\nand the dog is not.\nIt barks.\n2\n"
+        "00:00:03,000 --> 00:00:04,000\n♪ The cat\nThe dog ♪\n[The cat]\nIs it Tom,\nthe dog\n- The boy\n- the girl"
+    )
+    assert sent(text) == [
+        "The cat is in the houses and the dog is not.",
+        "It barks.",
+        "♪ The cat",
+        "The dog ♪",
+        "[The cat]",
+        "Is it Tom, the dog",
+        "The boy",
+        "the girl",
+    ]
+    cue = "00:01.000 --> 00:02.000\n{}\n"
+    text = cue.format("The cat is in the houses\nand the dog is not.")
+    assert laid_out(text, str.upper) == cue.format("THE CAT IS IN THE HOUSES AND THE DOG IS\nNOT.")
 
 
 @pytest.mark.parametrize("text", BLOCKS)

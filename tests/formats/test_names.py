@@ -16,7 +16,7 @@ from nmt.formats.terms import COPIED
         (r"From \\srv\a to \\srv\b", [r"\\srv\a", r"\\srv\b"]),
         (r"C:\Program Files (x86)\Our App\x to E:\\data", [r"C:\Program Files (x86)\Our App\x", r"E:\\data"]),
         (r"%APPDATA%\x and HKEY_CURRENT_USER\Software", [r"%APPDATA%\x", r"HKEY_CURRENT_USER\Software"]),
-        (r"C: is full; either\or, \ and A:, i:\n, %s:\text", ["%s"]),
+        (r"C: is full; either\or, \ and A:, i:\n, %s:\text", [r"\n", "%s"]),
         ("In ~/.config/x or .bashrc, in /usr/bin/", ["~/.config/x", ".bashrc", "/usr/bin/"]),
         ("Set GTK_PATH, $HOME and max_size", ["GTK_PATH", "$HOME", "max_size"]),
         ("call main(), a_b() or os.path.join() now", ["main()", "a_b()", "os.path.join()"]),
@@ -52,6 +52,19 @@ from nmt.formats.terms import COPIED
         ("Alt+, or Ctrl-, here", ["Alt+,", "Ctrl-,"]),
         ("He --as well-dressed men do-- left --slowly--.", []),
         ("Use --as or --fit-in and i--j", ["--as", "--fit-in"]),
+        (
+            "See `a b`, ``x``, :ref:`the page <p>`, `A link`_ and `b <http://x.y>`__",
+            ["`a b`", "``x``", ":ref:`the page <p>`", "`A link`_", "`b <http://x.y>`__"],
+        ),
+        ("`old' ``style'', don`t and can`t", []),
+        ("In [1]_, [#a]_, [CIT20]_ and |version|, but |dog|cat|, | a |", ["[1]_", "[#a]_", "[CIT20]_", "|version|"]),
+        (
+            r"Open C:\Program Files\foo\bar.exe, D:\ or \\srv\a B\c now (C:\\x).",
+            [r"C:\Program Files\foo\bar.exe", "D:\\", r"\\srv\a B\c", r"C:\\x"],
+        ),
+        (r"One.\nTwo\tThree, 5 \ 3, \rho", [r"\n", r"\t"]),
+        ("Sure? [y/N] (y/n/q), but (s/he) [file]", ["[y/N]", "(y/n/q)"]),
+        ("Text (*.txt *.md);;All (*)", ["(*.txt *.md)", "(*)"]),
     ],
 )
 def test_names_of_programs_are_kept_and_words_are_not(text: str, names: list[str]) -> None:

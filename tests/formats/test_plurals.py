@@ -202,6 +202,7 @@ def test_forms_are_searched_for_with_their_numbers_and_without(tmp_path: Path) -
         ("%2$s has %1$d files", "5 Dateien – %2$s", "%1$d Dateien – %2$s"),
         ("%d files", "5 Dateien: 5", ""),
         ("%d files", "15 Dateien", ""),
+        ("%d files", "5Dateien", "%d Dateien"),  # as a model may write it
         ("%d files", "1.5 Dateien", ""),
         ("%d files.", "Dateien: 5.", "Dateien: %d."),
         ("%d files", "fünf Dateien", ""),

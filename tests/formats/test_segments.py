@@ -155,6 +155,7 @@ def test_tags_and_spans_know_of_each_other() -> None:
         ("horse:smile:! _:smile:_ _https://x.org/a_(b)_c_ $a_1 * b_2$", "horse! https://x.org/a_(b)_c $a_1 * b_2$"),
         ("the $$x$$ $$a + b$$ $y$, $$ and $$", "the $$x$$ $$a + b$$ $y$, $$ and $$"),
         ("a \\*b\\* * c * \\_d_e &amp; & `f_g`", "a *b* * c * _d_e & & `f_g`"),
+        ("the dog &copy; © the cat &copy;", "the dog © © the cat ©"),
         ("[a [b] c](http://x 'T (x)') ![alt](<i n.png>){.cls} ](x)", "a [b] c alt ](x)"),
     ],
 )

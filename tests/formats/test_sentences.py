@@ -161,6 +161,9 @@ def test_other_values_are_refused(values: object) -> None:
         ("Dear Tom,", "Lieber Tom.", "Lieber Tom,"),
         ("in 1984", "1984. ", "1984 "),
         ("good morning", "早上好。", "早上好"),
+        ("She is...", "Sie ist.", "Sie ist..."),
+        ("“She is…”", "Sie ist", "Sie ist…"),
+        ("Yet she is...", "Mais elle est.", "Mais elle est..."),  # no abbreviation
         *(
             (source, output, output)
             for source, output in [
@@ -170,6 +173,8 @@ def test_other_values_are_refused(values: object) -> None:
                 ("at 8 in the evening", "um 8 p.m."),
                 ("on the 3rd", "am 3."),
                 ("and then", "und dann..."),
+                ("and then...", "und dann…"),
+                ("and then…", "und dann?"),
                 ("J", "J."),
                 ("早上好", "Good morning."),
                 ("Why", "Warum?"),

@@ -240,6 +240,7 @@ def test_words_alone_are_what_a_string_taken_apart_would_give(text: str) -> None
         ("<p>The boy sees\n   the cat.</p>\n<p>A dog</p>", ["The boy sees the cat.", "A dog"]),
         ("<p>One\n\ntwo</p>", ["One", "two"]),
         ("Name:\tthe dog  <b>a\tcat</b>", ["Name:", "the dog", "a", "cat"]),
+        ("Text (*.txt *.md);;All files (*)", ["Text (*.txt *.md)", "All files (*)"]),
         ("See <code>a\n\nb</code> it", ["See <code>a\n\nb</code> it"]),
         ("{n, plural,\n one {# dog}\n other {# dogs}} run", ["{n, plural,\n one {# dog}\n other {# dogs}} run"]),
     ],

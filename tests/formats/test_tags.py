@@ -77,6 +77,12 @@ def test_sentences_end_at_tags_of_blocks(line: str, pieces: list[str]) -> None:
         "&brandShortName;",
         "<kbd>Ctrl</kbd>+<kbd>C</kbd>",
         "<code>a</code>/<code>b</code><code>c</code>",
+        "B<my foo>",
+        "E<lt>",
+        "%<animal>s",
+        "%<PRIu64>",
+        ":ref:`the page <page>`",
+        "`<b>x</b>`",
     ],
 )
 def test_what_no_one_may_translate_is_copied(copied: str) -> None:
@@ -95,6 +101,10 @@ def test_annotations_and_invisible_entities_are_codes(line: str, text: str) -> N
     segment = read_tags(line)
     assert segment.text == text
     assert segment.put(AlignedLine(text, [(0, 0, Aligned.copied(text, segment.walls))])) == line
+
+
+def test_tags_behind_capitals_and_percent_signs_are_tags() -> None:
+    assert read_tags("I<b>love</b> 50%<br>d'accord, 5%<b>s</b>").text == "Ilove 50% d'accord, 5%s"
 
 
 def test_copies_with_more_than_a_sign_between_them_are_two() -> None:
@@ -118,6 +128,8 @@ def test_tags_of_phrase_are_around_their_words() -> None:
         ("foo [OPTION] [-h] [a=b] [file]", "foo [OPTION] [-h] [a=b] [file]"),
         ("copy [source] [dest] [/y]", "copy [source] [dest] [/y]"),
         ("Files in [/etc] and [/home].", "Files in [/etc] and [/home]."),
+        ('See [the page](x.md), ![a cat](y.png "z") and **the dog**.', "See the page, a cat and the dog."),
+        ("See [the page] (x.md), a[1](2), 2 ** 3 ** 4, **x", "See [the page] (x.md), a[1](2), 2 ** 3 ** 4, **x"),
         ("a {b>c}, <d} and {1>the dog<1}", "a {b>c}, <d} and the dog"),
     ],
 )

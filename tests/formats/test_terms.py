@@ -156,7 +156,7 @@ EXAMPLES = {
     "ICU": ["{count, plural, one {# dog} other {# {x} dogs}}", "{n,number,#.##}", "{who, select, a {b} other {c}}"],
     "Ruby, JavaScript": ["${name}", "#{user.name}", "%{name}", "${ a + b }"],
     "Python, C#": ["{ name }", *BRACES.split()],
-    "printf, named": ["%(name)s", "%1$s", "%2$-10d", "%<n>d", "%1$@", "%(n).2f"],
+    "printf, named": ["%(name)s", "%1$s", "%2$-10d", "%<n>d", "%1$@", "%(n).2f", "%<PRIu64>"],
     "printf": PRINTF.split(),
     "percent sign": ["%%"],
     "date": ["%Y", "%B", "%-d", "%H"],

@@ -113,17 +113,22 @@ class SentenceSplitter {
   wordBefore(text, end, start) { return this.last.exec(text.slice(Math.max(start, end - LONGEST_WORD), end))[0]; }
 }
 
-/** Returns an output that ends in no full stop if its source has none; the rules are those of nmt/formats/sentences.py. */
+/** Returns an output that ends in no full stop if its source has none, and in its ellipsis; the rules are those of nmt/formats/sentences.py. */
 function withEndOf(source, output, {stops, wide, closing}, {fullStops, abbreviations}) {
   const bare = source.replace(new RegExp(`[${escaped(closing)} ]+$`, "u"), ""), last = [...bare].at(-1);
   const text = output.trimEnd(), [before, stop] = [...text].slice(-2);
   const isStopped = stop && fullStops.includes(stop) && !stops.includes(before);
-  if (!isStopped || !last || `${stops}${wide};`.includes(last) || UNSPACED.test(last)) return output;  // ; asks in Greek
+  const ellipsis = ["...", "…"].find((each) => bare.endsWith(each));
+  if (ellipsis && stop && (JOINS.test(stop) || (stop === "." && isStopped))) {
+    return text.replace(/\.$/, "") + ellipsis + output.slice(text.length);
+  }
+  const mayStop = !ellipsis && (!last || `${stops}${wide};`.includes(last) || UNSPACED.test(last));  // ; asks in Greek
+  if (!isStopped || mayStop) return output;
   const word = new RegExp(`[${WORD}.&'’\\-]*$`, "u").exec(text.slice(0, -stop.length).slice(-LONGEST_WORD))[0];
   const isOrdinal = /^\p{Nd}+$/u.test(word) && !bare.endsWith(word);
   const isInitial = JOINS.test(word) && !/^\p{Nd}/u.test(word);
   if (isOrdinal || isInitial || word.includes(".") || abbreviations.includes(word.toLowerCase())) return output;
-  return text.slice(0, -stop.length).trimEnd() + (",:".includes(last) ? last : "") + output.slice(text.length);
+  return text.slice(0, -stop.length).trimEnd() + (ellipsis ?? (",:".includes(last) ? last : "")) + output.slice(text.length);
 }
 
 const cut = (text, starts) => starts.map((start, index) => text.slice(start, starts[index + 1])).filter(Boolean);
