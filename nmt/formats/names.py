@@ -43,10 +43,20 @@ _NO_NUMBER_BEHIND = rf"(?!{IDENTIFIER}|-|[.,]\d)"
 _THOUSANDS = r"\d{1,3}(?:\.\d{3})+(?!\d|\.\d)"  # 1.000.000
 _DATE = r"(?:0?[1-9]|[12]\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:1\d|20)\d\d(?!\d|\.\d)"  # 30.11.2026
 
+_SCALES = (  # of East and South Asia: 3 million are 300万, and 1 million is 10 lakh
+    "[百千万萬亿億兆백천만억조]|[Ll]akh|[Cc]rore|लाख|करोड़|अरब|লাখ|লক্ষ|কোটি|لاکھ|کروڑ|ร้อย|พัน|หมื่น|แสน"
+)
+_MILLIONS = (  # what becomes one of these; with the number alone, 150 million would be 150百万
+    r"[MmBb]il(?:l[io]|[ijh])|[Tt]ril|mille|mil(?!\w)|[Tt]hous|[Tt]aus|[Mm](?:rd|ld|ln|io)(?!\w)|тыс|мил|млн|млрд"
+)
+
 
 def plain_number(digits: str) -> str:
-    """Return the pattern for a number alone: not of 1,000, 10:30, 2-3 or 1st, which are written otherwise elsewhere."""
-    return rf"(?<!{IDENTIFIER}|[.,:/#°+’'\-])(?<!\d )(?:{digits})(?!{IDENTIFIER}|[/:°’'\-]|[.,]\d| \d)"
+    """Return the pattern for a number alone: not of 1,000, 10:30, 2-3, 1st or 3万, which others write otherwise."""
+    return (
+        rf"(?<!{IDENTIFIER}|[.,:/#°+’'\-])(?<!\d )(?:{digits})"
+        rf"(?!{IDENTIFIER}|[/:°’'\-]|[.,]\d| \d| ?(?:{_SCALES}))"
+    )
 
 
 NAMES = {
@@ -76,7 +86,7 @@ NAMES = {
     rf"|(?<!{IDENTIFIER}|:)(?:{_HEX}{{2}}:){{5}}{_HEX}{{2}}(?!{IDENTIFIER}|:)"
     rf"|(?<!{IDENTIFIER})0x{_HEX}{{1,16}}(?!{IDENTIFIER})"
     rf"|(?<!{IDENTIFIER}|-){_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}(?!{IDENTIFIER}|-)",
-    "number": plain_number(r"\d{1,8}(?!00)\d\d"),  # 300 may become a word
+    "number": plain_number(r"\d{1,8}(?!00)\d\d") + rf"(?! (?:{_MILLIONS}))",  # 300 may become a word
     "telephone, ISBN": rf"(?<!\+){_NO_NUMBER_BEFORE}(?:"
     r"\+(?=(?:[ .\-/()]{0,2}\d){7})\d{1,3}(?:[ .\-/]?(?:\(\d{1,5}\)|\d{1,12})){1,6}"
     r"|\((?:0\d{1,4}|\d{3})\)[ \-]?(?:\d{2,5}(?:[ \-]\d{2,5}){1,4}|\d{5,10})"
