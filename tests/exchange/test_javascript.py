@@ -167,7 +167,24 @@ def test_page_writes_the_sentences_in_capitals_that_are_so(tmp_path):
 
 def test_page_puts_numbers_of_the_source_in_the_place_of_others():
     random.seed(1)
-    numbers = ["5", "7", "17", "19", "191", "1912", "٣٥", "1,000", "2:30", "3rd", "第5回", "300", "$16", "12 000"]
+    numbers = [
+        "5",
+        "7",
+        "17",
+        "19",
+        "191",
+        "1912",
+        "٣٥",
+        "1,000",
+        "2:30",
+        "3rd",
+        "第5回",
+        "300",
+        "$16",
+        "12 000",
+        "1000",
+        "5万",
+    ]
     texts = [[" a ".join(random.choices(numbers, k=random.randrange(4))) for _ in range(2)] for _ in range(400)]
     expected = [with_numbers_of(source, output) for source, output in texts]
     assert sum(found != output for found, (_, output) in zip(expected, texts, strict=True)) > 40
@@ -179,7 +196,7 @@ def test_page_puts_numbers_of_the_source_in_the_place_of_others():
 def test_page_ends_a_translation_as_its_source():
     random.seed(1)
     words = ["the dog", "früh am 3", "早上", "etc", "p.m", "J", "in 1984", "(so", "😀"]
-    ends = ["", ".", "...", "!", ":", ",", "。", '."', ")", " ", "?"]
+    ends = ["", ".", "...", "!", ":", ",", "。", '."', ")", " ", "?", ".\u202f»", ":."]
     texts = [[random.choice(words) + random.choice(ends) for _ in range(2)] for _ in range(900)]
     expected = [with_end_of(source, output) for source, output in texts]
     assert sum(found != output for found, (_, output) in zip(expected, texts, strict=True)) > 20

@@ -161,11 +161,13 @@ def test_other_values_are_refused(values: object) -> None:
         ("Dear Tom,", "Lieber Tom.", "Lieber Tom,"),
         ("in 1984", "1984. ", "1984 "),
         ("good morning", "早上好。", "早上好"),
+        ("He asked:", "Il a demandé :.", "Il a demandé :"),
         *(
             (source, output, output)
             for source, output in [
                 ("Good morning.", "Guten Morgen."),
                 ("He said, “Good morning.”", "Er sagte: „Guten Morgen.“."),
+                ("Il dit : «\u202fBonjour.\u202f»", "He said good morning."),
                 ("and so on", "etc."),
                 ("at 8 in the evening", "um 8 p.m."),
                 ("on the 3rd", "am 3."),

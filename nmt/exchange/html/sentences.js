@@ -115,7 +115,7 @@ class SentenceSplitter {
 
 /** Returns an output that ends in no full stop if its source has none; the rules are those of nmt/formats/sentences.py. */
 function withEndOf(source, output, {stops, wide, closing}, {fullStops, abbreviations}) {
-  const bare = source.replace(new RegExp(`[${escaped(closing)} ]+$`, "u"), ""), last = [...bare].at(-1);
+  const bare = source.replace(new RegExp(`[${escaped(closing)} \\t\\u00a0\\u2009\\u202f\\u3000]+$`, "u"), ""), last = [...bare].at(-1);
   const text = output.trimEnd(), [before, stop] = [...text].slice(-2);
   const isStopped = stop && fullStops.includes(stop) && !stops.includes(before);
   if (!isStopped || !last || `${stops}${wide};`.includes(last) || UNSPACED.test(last)) return output;  // ; asks in Greek
@@ -123,7 +123,8 @@ function withEndOf(source, output, {stops, wide, closing}, {fullStops, abbreviat
   const isOrdinal = /^\p{Nd}+$/u.test(word) && !bare.endsWith(word);
   const isInitial = JOINS.test(word) && !/^\p{Nd}/u.test(word);
   if (isOrdinal || isInitial || word.includes(".") || abbreviations.includes(word.toLowerCase())) return output;
-  return text.slice(0, -stop.length).trimEnd() + (",:".includes(last) ? last : "") + output.slice(text.length);
+  const rest = text.slice(0, -stop.length).trimEnd(), end = /[,:]$/.test(rest) || !",:".includes(last) ? "" : last;
+  return rest + end + output.slice(text.length);
 }
 
 const cut = (text, starts) => starts.map((start, index) => text.slice(start, starts[index + 1])).filter(Boolean);
