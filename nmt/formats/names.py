@@ -86,7 +86,8 @@ NAMES = {
     rf"|(?<!{IDENTIFIER}|:)(?:{_HEX}{{2}}:){{5}}{_HEX}{{2}}(?!{IDENTIFIER}|:)"
     rf"|(?<!{IDENTIFIER})0x{_HEX}{{1,16}}(?!{IDENTIFIER})"
     rf"|(?<!{IDENTIFIER}|-){_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}(?!{IDENTIFIER}|-)",
-    "number": plain_number(r"\d{1,8}(?!00)\d\d") + rf"(?! (?:{_MILLIONS}))",  # 300 may become a word
+    # 300 may become a word, and digits of other scripts become these
+    "number": plain_number("[0-9]{1,8}(?!00)[0-9][0-9]") + rf"(?! (?:{_MILLIONS}))",
     "telephone, ISBN": rf"(?<!\+){_NO_NUMBER_BEFORE}(?:"
     r"\+(?=(?:[ .\-/()]{0,2}\d){7})\d{1,3}(?:[ .\-/]?(?:\(\d{1,5}\)|\d{1,12})){1,6}"
     r"|\((?:0\d{1,4}|\d{3})\)[ \-]?(?:\d{2,5}(?:[ \-]\d{2,5}){1,4}|\d{5,10})"

@@ -98,9 +98,15 @@ def with_numbers_of(source: str, output: str) -> str:
     for found, number in zip(invented, numbers, strict=True):
         if abs(int(found[0]) - int(number)) == LARGEST_WORD:  # 5 p.m. may become 17 hours, and these 5 p.m.
             return output
-        text += output[last : found.start()] + number
+        text += output[last : found.start()] + _in_digits_of(found[0], number)
         last = found.end()
     return text + output[last:]
+
+
+def _in_digits_of(other: str, number: str) -> str:
+    """Return a number in the digits that another one has: in those of Arabic, for example."""
+    zero = ord(other[0]) - int(other[0])
+    return "".join(chr(zero + int(digit)) for digit in number)
 
 
 def _values(text: str) -> list[int]:

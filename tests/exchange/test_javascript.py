@@ -284,6 +284,8 @@ def test_a_term_is_lacking_where_it_is_only_part_of_a_word():
     terms = [["F1", "F1"], ["犬", "犬"]]
     assert node.call(lacking, [terms, "F1 と犬", "F11 の犬だ"]) == [["F1", "F1"]]
     assert node.call(lacking, [terms, "F1 と犬", "(f1)"]) == [["犬", "犬"]]
+    number = ["1912", "1912"]
+    assert [node.call(lacking, [[number], "1912", found]) for found in ("١٩١٢", "1 912", "191")] == [[], [], [number]]
 
 
 def test_term_replaces_the_words_that_attend_to_it():

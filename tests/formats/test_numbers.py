@@ -133,6 +133,8 @@ def test_what_repeats_a_word_or_mixes_alphabets_is_no_translation(source: str, o
         ("It costs $5.", "Es kostet 15 Dollar.", "Es kostet 5 Dollar."),
         ("born in 1912年", "生于191年", "生于1912年"),
         ("in 1912", "في ١٩١٢", "في ١٩١٢"),
+        ("in 1912", "في ١٩١", "في ١٩١٢"),
+        ("１９１２年に", "in 191", "in 1912"),
         *(
             (source, output, output)
             for source, output in [

@@ -104,6 +104,9 @@ def test_what_a_pattern_matches_is_kept_each_time() -> None:
         ("https://x.org and https://x.org/a", "https://x.org/a, https://x.org", []),
         ("https://x.org and https://x.org/a", "https://x.org/a", ["https://x.org"]),
         ("{a}b {a}", "{a}c {a}", []),
+        ("in 1912", "في ١٩١٢", []),
+        ("1912 men", "1.912 Männer", []),
+        ("in 1912", "in 191.", ["1912"]),
     ],
 )
 def test_what_is_missing(source: str, translation: str, lacking: list[str]) -> None:

@@ -12,9 +12,12 @@ function findTerm(term, text) {
   return found && [found.index, found.index + found[0].length];
 }
 
-/** Returns the terms of a text that an output lacks. */
+/** Returns the terms of a text that an output lacks; it may have numbers in digits of another script, or 1,912 for 1912. */
 const lackingTerms = (terms, text, output) =>
-  terms.filter(([source, target]) => findTerm(source, text) && !findTerm(target, output));
+  terms.filter(([source, target]) => findTerm(source, text) && !findTerm(inPlainDigits(target), inPlainDigits(output)));
+
+const SEPARATOR = /(?<=\d)[., '’\u00a0\u202f](?=\d{3}(?!\d))/g;  // of thousands
+const inPlainDigits = (text) => text.replace(/\p{Nd}/gu, valueOf).replace(SEPARATOR, "");
 
 const LARGEST_WORD = 12;  // larger numbers seldom become words; also the hours that p.m. adds or takes
 const GROUPED = /(?<!\p{Nd})\p{Nd}{1,3}(?:[., '’\u00a0\u202f]\p{Nd}{3})+(?!\p{Nd})/gu;
@@ -39,7 +42,9 @@ function withNumbersOf(source, output, plain) {
   let text = "", last = 0;
   for (const [rank, {0: number, index}] of invented.entries()) {
     if (Math.abs(valueOf(number) - valueOf(numbers[rank])) === LARGEST_WORD) return output;  // 5 p.m. may become 17 hours
-    text += output.slice(last, index) + numbers[rank];
+    const zero = number.codePointAt(0) - valueOf(String.fromCodePoint(number.codePointAt(0)));  // of the output's digits
+    text += output.slice(last, index);
+    for (const digit of numbers[rank]) text += String.fromCodePoint(zero + valueOf(digit));
     last = index + number.length;
   }
   return text + output.slice(last);
