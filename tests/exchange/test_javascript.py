@@ -220,7 +220,15 @@ def test_page_leaves_what_stands_around_sentences(tmp_path):
     bundle = bundle_of(tmp_path / "bundle", **VARIANTS[3])
     rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
     lines = [
-        *("- The cat likes.", "# THE TREE", "-The cat.", "-", "> * the dog", "(The cat likes.)", "[ the cat's dog ] "),
+        *(
+            "- The cat likes.",
+            "# THE TREE",
+            "-The cat. —the dog",
+            "-",
+            "> * the dog",
+            "(The cat likes.)",
+            "[ the cat's dog ] ",
+        ),
         *(
             "'the cat's dog'",
             "(5)",
@@ -229,6 +237,7 @@ def test_page_leaves_what_stands_around_sentences(tmp_path):
             "1) (config.ini)",
             "the cat. (The dog.) (5)",
             *("(the cat) and (the dog)", 'the dog, "The cat sees."', "THE DOG. the dog: “The cat?” (the tree)"),
+            *("(the cat).", '"the dog",', "- the cat? - the dog.", "the cat - the dog. the tree"),
         ),
     ]
     parts, *answers, _ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})

@@ -133,8 +133,10 @@ const MOST_FRAMES = 9;  // no text has more around it, and each takes a look at 
 
 /** Finder of what stands around a sentence: the rules of nmt/formats/frames.py. */
 class Frames {
-  constructor({item, pairs, noSentence, beforeQuotation}) {
+  constructor({item, pairs, behind, noSentence, beforeQuotation}) {
     Object.assign(this, {item: expression(item, "y"), pairs, noSentence: expression(`^${noSentence}`, "s")});
+    this.laterItem = expression(`\\s(?:${item})`, "");
+    this.behind = new RegExp(`^[${escaped(behind)}]*$`, "u");
     this.beforeQuotation = expression(beforeQuotation, "g");
   }
 
@@ -142,26 +144,33 @@ class Frames {
   inside(text) {
     let start = 0, inside = text;
     for (let frames = 0; frames < MOST_FRAMES; frames++) {
-      const item = matchAt(this.item, inside, 0);
-      if (!item && !this.isClosed(inside)) break;
-      const inner = item ? inside.slice(item[0].length) : inside.slice(1, -1);
+      const item = matchAt(this.item, inside, 0), closing = this.closing(inside);
+      if (!item && !closing) break;
+      const inner = item ? inside.slice(item[0].length) : inside.slice(1, closing);
       start += (item ? item[0].length : 1) + inner.length - inner.trimStart().length;
       inside = inner.trim();
     }
     return !inside || this.noSentence.test(inside) ? {text, start: 0} : {text: inside, start};
   }
 
+  /** Tells whether a text has a bracket or mark that opens, or may have an item that does not begin it. */
+  mayBeInside(text) {
+    return Object.keys(this.pairs).some((opening) => text.includes(opening)) || this.laterItem.test(text);
+  }
+
+  isItem(sentence) { return matchAt(this.item, sentence, 0) !== null; }
+
   /** Returns where a quotation begins that is a sentence and ends this one: He said, "I see." Returns 0 without one. */
   quotation(sentence, marks) {
     for (const {0: before, index} of sentence.matchAll(this.beforeQuotation)) {
-      const rest = sentence.slice(index + before.length).trimEnd();
-      if (this.isClosed(rest) && marks.includes(rest.at(-2))) return index + before.length;
+      const rest = sentence.slice(index + before.length).trimEnd(), at = this.closing(rest);
+      if (at && at === rest.length - 1 && marks.includes(rest[at - 1])) return index + before.length;
     }
     return 0;
   }
 
-  /** Tells whether what opens at the start of a text closes at its end, and not before. */
-  isClosed(text) {
+  /** Returns where that closes at the end of a text, before marks at most, which opens at its start; 0 if nothing does. */
+  closing(text) {
     const opening = text[0], closing = this.pairs[opening] ?? "";
     const isApostrophe = (at) => JOINS.test(text[at - 1]) && JOINS.test(text[at + 1] ?? "");
     let depth = 1;
@@ -169,10 +178,10 @@ class Frames {
       if (isApostrophe(at)) continue;
       if (closing.includes(text[at])) {
         depth -= 1;
-        if (!depth) return at === text.length - 1;
+        if (!depth) return this.behind.test(text.slice(at + 1)) ? at : 0;
       } else if (text[at] === opening) depth += 1;
     }
-    return false;
+    return 0;
   }
 }
 
@@ -208,15 +217,16 @@ class LineSplitter {
 
   /** Returns where a line's sentences begin if some of them are in brackets or quotation marks, or in capitals; else 0. */
   startsAroundOthers(line, isInCapitals) {
-    const mayClose = this.hasFrames && Object.keys(this.frames.pairs).some((opening) => line.includes(opening));
-    if (!mayClose && !/\p{Uppercase}{2}/u.test(line)) return [0];  // at once, like most lines
+    const mayBeFramed = this.hasFrames && this.frames.mayBeInside(line);
+    if (!mayBeFramed && !/\p{Uppercase}{2}/u.test(line)) return [0];  // at once, like most lines
     if (["none", "length"].includes(this.how) || isInCapitals(line)) return [0];
     const marks = this.sentences.stops + this.sentences.wide, starts = [0];
     let at = 0, isOther = false;
     for (const sentence of this.sentences.split(line)) {
-      const quotation = mayClose && this.frames.quotation(sentence, marks);
+      const quotation = mayBeFramed && this.frames.quotation(sentence, marks);
       if (quotation) starts.push(at + quotation);
-      isOther ||= quotation || isInCapitals(sentence) || (mayClose && this.frames.isClosed(sentence.trimEnd()));
+      isOther ||= quotation || isInCapitals(sentence);
+      isOther ||= mayBeFramed && ((at > 0 && this.frames.isItem(sentence)) || this.frames.closing(sentence.trimEnd()));
       at += sentence.length;
       starts.push(at);
     }
