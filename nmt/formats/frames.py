@@ -13,10 +13,13 @@ from nmt.formats.terms import Span
 from nmt.text.language_codes import Language
 from nmt.text.scripts import UNSPACED_RANGES, joins
 
-_MARK = r"[-–—*·•‣>]|#{1,6}|[(（]?(?:\d{1,3}|[A-Za-z]|[ivx]{2,4})[)）]"  # also of a quotation, a heading, a dialogue
+_MARK = (  # also of a quotation, a heading, a dialogue, a note
+    r"[-+~*·•‣–—]|--|>{1,3}|#{1,6}|[(（]?(?:\d{1,3}|[A-Za-z]|[ivx]{2,4})[)）]|\[(?:\d{1,3}|[ xX])\]"
+)
 _SPEECH = r"[-–—](?=[^\W\d_]|[¿¡“„«])"  # without a space
-ITEM = re.compile(rf"(?:{_MARK})\s+(?=\S)|\d{{1,3}}、\s*(?=\S)|{_SPEECH}")
-"""Pattern for how an item of a list begins: - # > 1) (a), or what someone says: -Yes."""
+_ELLIPSIS = r"(?:\.{3}|…)\s*(?=[^\W\d_])|\.\s+(?=\S)"  # for vocabularies that lack it, … is a full stop
+ITEM = re.compile(rf"(?:{_MARK})\s+(?=\S)|\d{{1,3}}、\s*(?=\S)|{_SPEECH}|{_ELLIPSIS}")
+"""Pattern for how an item of a list begins: - # > 1) (a), or what someone says: -Yes., …and."""
 NUMBERED_ITEM = re.compile(rf"(?:\d{{1,3}}\.)+\s+(?=\S)|{ITEM.pattern}")
 """The same, and 1. and 1.2., where a full stop makes no ordinal number"""
 BRACKETS = {"(": ")", "[": "]", "（": "）", "【": "】", "〔": "〕"}

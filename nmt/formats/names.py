@@ -88,6 +88,7 @@ NAMES = {
     rf"|(?<!{IDENTIFIER}|-){_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}(?!{IDENTIFIER}|-)",
     # 300 may become a word, and digits of other scripts become these
     "number": plain_number("[0-9]{1,8}(?!00)[0-9][0-9]") + rf"(?! (?:{_MILLIONS}))",
+    "note": rf"(?<=[\w\s.,!?…\"”»])(?:\[\d{{1,4}}\](?!{IDENTIFIER}|[(\[])|\(\d{{1,4}}\)(?=[.!?…]?$))",
     "telephone, ISBN": rf"(?<!\+){_NO_NUMBER_BEFORE}(?:"
     r"\+(?=(?:[ .\-/()]{0,2}\d){7})\d{1,3}(?:[ .\-/]?(?:\(\d{1,5}\)|\d{1,12})){1,6}"
     r"|\((?:0\d{1,4}|\d{3})\)[ \-]?(?:\d{2,5}(?:[ \-]\d{2,5}){1,4}|\d{5,10})"
@@ -101,7 +102,7 @@ NAMES = {
 1.2.3, :-)"""
 MAY_HAVE_NAMES = re.compile(
     rf"-(?<!{IDENTIFIER}-)|-(?=[^\w\s]|[A-Z\d])|\+|\.[A-Za-z7]|/|_|\(\)|%p|\$|:[a-z]|![a-z]|[CF](?=\#)|F(?<!{IDENTIFIER}F)\d"
-    r"|\.(?=\d+\.\d)|0(?=x)|-(?=[\da-f]{3,4}-)|\((?=\d\d)|9(?=7[89][ -])|#(?=\w)|:(?=[\dA-F][\dA-Fa-f]:)"
+    r"|\.(?=\d+\.\d)|0(?=x)|-(?=[\da-f]{3,4}-)|\((?=\d)|\[(?=\d)|9(?=7[89][ -])|#(?=\w)|:(?=[\dA-F][\dA-Fa-f]:)"
     r"|:(?=[\-'^)(DPpOo|/\\*])|;(?=[\-'^)(DPpOo])|=(?=[)(DP])|<(?=3)|\^(?=\^)|D(?<=[xX]D)|\d(?<=\d\d\d)"
 )
 """Pattern for what any text with a name has, and most lines lack; a search is fast if each branch begins with a letter

@@ -237,7 +237,15 @@ def test_page_leaves_what_stands_around_sentences(tmp_path):
             "1) (config.ini)",
             "the cat. (The dog.) (5)",
             *("(the cat) and (the dog)", 'the dog, "The cat sees."', "THE DOG. the dog: “The cat?” (the tree)"),
-            *("(the cat).", '"the dog",', "- the cat? - the dog.", "the cat - the dog. the tree"),
+            *(
+                "(the cat).",
+                '"the dog",',
+                "- the cat? - the dog.",
+                "...the cat",
+                "[1] the dog",
+                ">> the tree",
+                "the cat - the dog. the tree",
+            ),
         ),
     ]
     parts, *answers, _ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
