@@ -44,7 +44,7 @@ _DIGIT = re.compile(r"\d")
 _SEPARATOR = re.compile(r"(?<=\d)[., '’\u00a0\u202f](?=\d{3}(?!\d))")  # of thousands
 # Without ' and ’, which join words to what is kept: d'%s, %s's
 _OPENING = re.compile(r"\A[\"“„«»‘‚‹›(\[]")
-_CLOSING = re.compile(r"[.,!?…]?[\"“”«»‘‹›)\]]\Z")
+_CLOSING = re.compile(r"[.,!?…]?[\"“”«»‘‹›)\]]\Z|[.!?…]\Z")
 
 
 class Term(NamedTuple):

@@ -34,6 +34,7 @@ from nmt.formats.terms import COPIED
         ("In 1912 or 155, 10 of $250, 300, 5,000, 10:30, 12-16, 12 000, 1990s", ["1912", "155", "250"]),
         ("135万人, 135 lakh, 150 million, 150 Milliarden, 150 miles, 150円", ["150", "150"]),
         ("The dog.[1] A cat [12] (5) dogs [a][2] [3](x) (30).", ["[1]", "[12]", "(30)"]),
+        ("[1]", ["[1]"]),
         ("ولد عام ١٩١٢، １９１２年", []),
         ("In C++, C# and F#: C+, VC++, A#, C", ["C++", "C#", "F#"]),
         ("and/or, e.g. this, i.e. a well-known -- dash - x, TCP/IP, 24/7, cat.The, 3.5", []),
