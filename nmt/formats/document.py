@@ -41,8 +41,11 @@ _PLAIN_WORD = re.compile(  # other than a path, an option or code; of two letter
     r"[\"'(\[*_]*+(?=.*[^\W\d_]{2}|.*[\u2e80-\uffdc])"
     r"[A-Za-z\x80-\U0010ffff]++(?:['/,.-][A-Za-z\x80-\U0010ffff]++)*+[\"')\]*_.,;:!?]*"
 )
+_SPOKEN = re.compile(r"[-–—][^\W\d_a-z].*[.!?…]\Z")  # -Yes. is no option
 _UNSPACED_WORD = re.compile(rf"(?=[^\W\d_])[{UNSPACED_RANGES}]")
 _ENDS_SENTENCE = re.compile(r"[.!?:…。！？][\"'”’»)\]*_]*\Z")
+_ENDS_CAPTION = re.compile(r"(?:[.!?:…。！？][\"'”’»]*|[)\]♪♫#])(?:</?\w[^<>]*>)*\Z")
+_BEGINS_CAPTION = re.compile(r"(?:</?\w[^<>]*>)*[-–—♪♫#(\[]")  # what another person says or sings
 _NO_SPACE = re.compile(  # at a line break: in scripts without spaces, after hyphens of groff and of compounds
     rf"(?<=[{UNSPACED_RANGES}])\n(?=[{UNSPACED_RANGES}])|[\xad‐]\n"
     r"|(?<=\w-)\n(?=[^\W\d_A-Z])(?!(?:and|or|to|und|oder|bis|et|ou|y|e|o)\b)"
@@ -60,8 +63,11 @@ _COLUMN = re.compile(r"\t+ *| {3,}")  # between a term and its text
 _LINE = re.compile(
     rf"((?: {{0,3}}>(?: (?!    ))?)*)(\s*)((?:(?:(?:{_MARK}\s+){{1,2}}|{_TERM}\s*)(?=\S))?)(.*)", re.DOTALL
 )
-# A full-width character, or a word with what would be a list mark at the beginning of the next line
-_CHUNK = re.compile(rf"[ \t]*(?:[{WIDE_RANGES}][、。，．！？：；」』）】]*|[^ \t{WIDE_RANGES}]+(?:\s{_MARK}(?=\s))*)")
+# A full-width character, or a word with what would be a list mark at the beginning of the next line, or begins no line
+_CHUNK = re.compile(
+    rf"[ \t]*(?:[{WIDE_RANGES}][、。，．！？：；」』）】]*"
+    rf"|(?:« )?[^ \t{WIDE_RANGES}]+(?:\s{_MARK}(?=\s)| [?!;:»]+(?=[\s<*_]|\Z))*)"
+)
 _BEGINS_BLOCK = re.compile(  # if a line begins with it
     rf">|<[!?]|</?(?:p|div|[uod]l|li|d[td]|table|t[dhr]|h[1-6r]|blockquote|details|summary|section|center|pre)\b"
     rf"|(?:{_MARK}|=+|-+)\Z",
@@ -457,6 +463,7 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
     in_html = False
     code_at = CODE_AT
     code_at_here = CODE_AT  # of the block; NO_CODE if it is HTML
+    is_caption = False  # whether the block is what is said at some times
     is_captions = any(map(_CAPTIONS.match, lines.ahead(1)))
     body = ""
     for line in lines:
@@ -481,7 +488,7 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
                 continue
         further = _code_ahead(body, lines)
         if further:
-            yield from _divided(block, code_at_here)
+            yield from _divided(block, code_at_here, is_caption)
             block = []
             for each in [line, *islice(lines, further)]:
                 yield Piece([each], kind="code")
@@ -507,19 +514,20 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
             fence = _comment_ahead(body, lines)
             in_quote = is_quoted
         if piece or (block and _begins(line, is_rule, block)):
-            yield from _divided(block, code_at_here)
+            yield from _divided(block, code_at_here, is_caption)
             block = []
         in_html = body != "" and (in_html or _BEGINS_HTML.match(line) is not None)
         code_at = _code_column(line, body, code_at)
         code_at_here = NO_CODE if in_html else code_at
+        is_caption = body != "" and (is_caption or _TIMES_AT.match(body) is not None)
         if piece:
             yield piece
         else:
             block.append(line)
             if fence or (is_rule and len(block) > 1):
-                yield from _divided(block, code_at_here)
+                yield from _divided(block, code_at_here, is_caption)
                 block = []
-    yield from _divided(block, code_at_here)
+    yield from _divided(block, code_at_here, is_caption)
 
 
 def _code_ahead(body: str, lines: _LinesAhead) -> int:
@@ -618,7 +626,7 @@ def _underlines(rule: str, heading: str) -> bool:
     return abs(columns(rule.strip(" \t>")) - columns(heading.strip(" \t>"))) <= UNDERLINE
 
 
-def _divided(block: list[str], code_at: int = CODE_AT) -> Iterator[Piece]:
+def _divided(block: list[str], code_at: int = CODE_AT, is_caption: bool = False) -> Iterator[Piece]:
     """Divide a block into a rule, paragraphs, and a heading with its underline or another rule."""
     texts = [*block]
     over = ""
@@ -634,7 +642,7 @@ def _divided(block: list[str], code_at: int = CODE_AT) -> Iterator[Piece]:
     if over and not is_framed:
         yield Piece([over])
         over = ""
-    yield from _paragraphs(texts, code_at)
+    yield from _paragraphs(texts, code_at, is_caption)
     if heading:
         lines = [*filter(None, [over, heading, under])]
         yield replace(Piece.paragraph([TextLine.of(heading)]), lines=lines, rules=(over, under))
@@ -666,7 +674,7 @@ def _fields(block: Sequence[str]) -> list[Piece]:
     return fields
 
 
-def _paragraphs(block: Sequence[str], code_at: int) -> Iterator[Piece]:
+def _paragraphs(block: Sequence[str], code_at: int, is_caption: bool) -> Iterator[Piece]:
     """Divide a block without rules into fields, paragraphs and code."""
     fields = _fields(block)
     yield from fields
@@ -682,7 +690,11 @@ def _paragraphs(block: Sequence[str], code_at: int) -> Iterator[Piece]:
     inside = _inside_tags(lines)
     paragraph = lines[:1]
     for index, line in enumerate(lines[1:], 1):
-        if index not in inside and (is_verse or not _goes_on(paragraph, line, width)):
+        if is_caption:
+            goes_on = _goes_on_in_caption(paragraph[-1], line)
+        else:
+            goes_on = not is_verse and _goes_on(paragraph, line, width)
+        if index not in inside and not goes_on:
             yield Piece.paragraph(paragraph)
             paragraph = []
         paragraph.append(line)
@@ -752,6 +764,12 @@ def _goes_on(paragraph: Sequence[TextLine], line: TextLine, width: int) -> bool:
     return room < slack
 
 
+def _goes_on_in_caption(last: TextLine, line: TextLine) -> bool:
+    """Return whether a line of subtitles goes on in the next one, which may be short: most sentences take two."""
+    ends = _ENDS_CAPTION.search(last.text) is not None
+    return not (ends or line.mark or _BEGINS_CAPTION.match(line.text))
+
+
 def _is_open(paragraph: Sequence[TextLine]) -> bool:
     """Return whether a paragraph begins with a tag of HTML, and does not have the closing one."""
     found = _ELEMENT.match(paragraph[0].text)
@@ -807,7 +825,9 @@ def _is_prose(text: str) -> bool:
 def _has_words(text: str) -> bool:
     """Return whether a text has something to translate besides names of fields, tags and places of links."""
     text = _CODES.sub(" ", _FIELD.sub("", text) or text)
-    return any(_PLAIN_WORD.fullmatch(word) or _UNSPACED_WORD.search(word) for word in text.split())
+    return _SPOKEN.match(text) is not None or any(
+        _PLAIN_WORD.fullmatch(word) or _UNSPACED_WORD.search(word) for word in text.split()
+    )
 
 
 def columns(text: str) -> int:
