@@ -43,6 +43,9 @@ _BEHIND = FULL_STOPS + "…,;:，；：、"
 _NO_SENTENCE = re.compile(rf"(?=.*[^\W\d_])(?!.*(?:[^\W\d_]{{2}}|[{UNSPACED_RANGES}]))", re.DOTALL)
 """Pattern for a text that has letters, but no word of two: the (s) of an ending, the [y/N] of a question"""
 _BEFORE_QUOTATION = re.compile(rf"[,:،，：]\s*(?=[{re.escape(''.join(QUOTES))}])")
+_ASIDE = r"[(\[](?=[^\W\d_])[^()\[\]]{2,60}[)\]]"
+_ASIDE_BEFORE = re.compile(rf"{_ASIDE}\s+")
+_ASIDE_BEHIND = re.compile(rf"(?<=\w\w[.!?…])\s+(?={_ASIDE}\s*$)")
 MOST_FRAMES = 9  # no text has more around it, and each takes a look at all of it
 
 
@@ -68,6 +71,8 @@ class Frames:
             "behind": _BEHIND,
             "noSentence": _NO_SENTENCE.pattern,
             "beforeQuotation": _BEFORE_QUOTATION.pattern,
+            "asideBefore": _ASIDE_BEFORE.pattern,
+            "asideBehind": _ASIDE_BEHIND.pattern,
         }
 
     def inside(self, text: str) -> Span:
@@ -99,6 +104,22 @@ class Frames:
             if at == len(rest) - 1 and rest[at - 1] in STOPS + WIDE:
                 return found.end()
         return 0
+
+    def asides(self, sentence: str) -> list[int]:
+        """Return where a sentence is to be cut from what is in brackets before and behind it: (laughs) I see. [sighs]
+
+        What is before it must be all in small letters or all in capitals, and the sentence begin with a capital.
+        """
+        cuts: list[int] = []
+        before = _ASIDE_BEFORE.match(sentence)
+        if before and not self.is_item(sentence):
+            is_plain = before[0] in (before[0].lower(), before[0].upper())
+            if is_plain and sentence[before.end() : before.end() + 1].isupper():
+                cuts.append(before.end())
+        behind = _ASIDE_BEHIND.search(sentence)
+        if behind:
+            cuts.append(behind.end())
+        return cuts
 
     def may_be_inside(self, text: str) -> bool:
         """Return whether a text has a bracket or mark that opens, or may have an item that does not begin it."""

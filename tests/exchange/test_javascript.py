@@ -243,6 +243,7 @@ def test_page_leaves_what_stands_around_sentences(tmp_path):
                 "- the cat? - the dog.",
                 "...the cat",
                 "[1] the dog",
+                "(the cat) The dog. [the tree]",
                 ">> the tree",
                 "the cat - the dog. the tree",
             ),

@@ -133,11 +133,12 @@ const MOST_FRAMES = 9;  // no text has more around it, and each takes a look at 
 
 /** Finder of what stands around a sentence: the rules of nmt/formats/frames.py. */
 class Frames {
-  constructor({item, pairs, behind, noSentence, beforeQuotation}) {
+  constructor({item, pairs, behind, noSentence, beforeQuotation, asideBefore, asideBehind}) {
     Object.assign(this, {item: expression(item, "y"), pairs, noSentence: expression(`^${noSentence}`, "s")});
     this.laterItem = expression(`\\s(?:${item})`, "");
     this.behind = new RegExp(`^[${escaped(behind)}]*$`, "u");
     this.beforeQuotation = expression(beforeQuotation, "g");
+    Object.assign(this, {asideBefore: expression(asideBefore, "y"), asideBehind: expression(asideBehind, "")});
   }
 
   /** Returns the sentence {text, start} that a text has within marks and brackets; all of it if there are none. */
@@ -151,6 +152,17 @@ class Frames {
       inside = inner.trim();
     }
     return !inside || this.noSentence.test(inside) ? {text, start: 0} : {text: inside, start};
+  }
+
+  /** Returns where a sentence is to be cut from what is in brackets before and behind it: (laughs) I see. [sighs] */
+  asides(sentence) {
+    const cuts = [], before = matchAt(this.asideBefore, sentence, 0), behind = this.asideBehind.exec(sentence);
+    if (before && !this.isItem(sentence)) {
+      const isPlain = [before[0].toLowerCase(), before[0].toUpperCase()].includes(before[0]);
+      if (isPlain && isUpper(sentence[before[0].length] ?? "")) cuts.push(before[0].length);
+    }
+    if (behind) cuts.push(behind.index + behind[0].length);
+    return cuts;
   }
 
   /** Tells whether a text has a bracket or mark that opens, or may have an item that does not begin it. */
@@ -223,9 +235,10 @@ class LineSplitter {
     const marks = this.sentences.stops + this.sentences.wide, starts = [0];
     let at = 0, isOther = false;
     for (const sentence of this.sentences.split(line)) {
-      const quotation = mayBeFramed && this.frames.quotation(sentence, marks);
-      if (quotation) starts.push(at + quotation);
-      isOther ||= quotation || isInCapitals(sentence);
+      const cuts = mayBeFramed ? [...this.frames.asides(sentence), this.frames.quotation(sentence, marks)] : [];
+      const inner = cuts.filter(Boolean).sort((one, other) => one - other);
+      starts.push(...inner.map((each) => at + each));
+      isOther ||= inner.length > 0 || isInCapitals(sentence);
       isOther ||= mayBeFramed && ((at > 0 && this.frames.isItem(sentence)) || this.frames.closing(sentence.trimEnd()));
       at += sentence.length;
       starts.push(at);
