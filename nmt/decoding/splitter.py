@@ -95,10 +95,10 @@ class LineSplitter:
     def ends_around_others(self, text: str, phrases: Sequence[Phrase]) -> list[int]:
         """Return where a line's sentences end if some of them are in brackets or quotation marks, or in capitals.
 
-        They are parts of their own then, and only the translations of those in capitals are in capitals. What
-        introduces a quotation at the end of a sentence counts as one.
+        They are parts of their own then, and only the translations of those in capitals are in capitals. So are items
+        behind the first, as in - Who? - Me., what introduces a quotation, and asides: (laughs) I see.
         """
-        may_be_framed = self._has_frames and self._frames.may_close(text)
+        may_be_framed = self._has_frames and self._frames.may_be_inside(text)
         if not (may_be_framed or has_word_in_capitals(text)):
             return []  # at once, like most lines
         if self._how in ("none", "length") or is_in_capitals(text):
@@ -109,11 +109,12 @@ class LineSplitter:
         for sentence in _joined_in_phrases(self._sentences.split(text), 0, phrases):
             is_other = is_other or is_in_capitals(sentence)
             if may_be_framed:
-                quotation = at + self._frames.quotation(sentence)
-                if quotation > at and not _is_inside(quotation, phrases):
-                    ends.append(quotation)
-                    is_other = True
-                is_other = is_other or self._frames.is_closed(sentence.rstrip())
+                cuts = [*self._frames.asides(sentence), self._frames.quotation(sentence)]
+                inner = sorted(at + cut for cut in cuts if cut and not _is_inside(at + cut, phrases))
+                ends += inner
+                is_other = is_other or bool(inner)
+                is_other = is_other or (at > 0 and self._frames.is_item(sentence))
+                is_other = is_other or self._frames.closing(sentence.rstrip()) > 0
             at += len(sentence)
             ends.append(at)
         return ends[:-1] if is_other else []

@@ -27,6 +27,7 @@ STRONG = 0.5  # share of attention that keeps a word in a run: of its own, or of
 CLEAR = 0.3  # attention to a source word from which an output word may stand for it
 LIKELY = 0.2  # attention from which tags go around a word if no word stands clearly for theirs
 GLUE = frozenset("-‐‑'’.,:/@&+·")  # punctuation that makes one word of what stands on both sides of it
+JOINING = frozenset("-‐‑'’")  # punctuation that no text is inserted beside in a word: Asseyez-vous, l'homme
 OPENING = "([{«„“‘¿¡–—<&"  # before which a space stays
 STOPS = ".,:"  # which make none of a word and one that begins with a capital: cat.The
 END_OF_TEXT = re.compile(r"(?<![\s.!?…。！？।])\s*[.!?…。！？।]++[\"'”’»)\]」』]*+\s*\Z")
@@ -308,13 +309,13 @@ class Aligned:
             else:
                 _, j, touches = following
                 place = self.words[j].start
-        if not touches:
-            place = self._outside_word(place, is_left)
         end = END_OF_TEXT.search(self.output)
         if end and place > end.start() and not END_OF_TEXT.search(self.source[:at]):  # it stood behind no full stop
             touches = False
             is_left = end.start() > 0
             place = end.start()
+        if not touches:
+            place = self._beside_word(place, is_left)
         if place < fixed:
             touches = False
             place = min(fixed, len(self.output))
@@ -328,10 +329,9 @@ class Aligned:
             text += " "
         return place, text
 
-    def _outside_word(self, place: int, is_behind: bool) -> int:
-        """Return an offset of the output or, if it is inside a word such as c'est or dit-elle, that behind or before
-        it."""
-        for word in words_of(self.output, GLUE):
+    def _beside_word(self, place: int, is_behind: bool) -> int:
+        """Return the offset behind or before the word that an offset of the output is inside, or the offset itself."""
+        for word in words_of(self.output, JOINING):
             if word.start < place < word.end:
                 return word.end if is_behind else word.start
         return place

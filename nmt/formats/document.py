@@ -44,6 +44,7 @@ _PLAIN_WORD = re.compile(  # other than a path, an option or code; of two letter
     r"[\"'(\[*_]*+(?=.*[^\W\d_]{2}|.*[\u2e80-\uffdc])"
     r"[A-Za-z\x80-\U0010ffff]++(?:['/,.-][A-Za-z\x80-\U0010ffff]++)*+[\"')\]*_.,;:!?]*"
 )
+_SPOKEN = re.compile(r"[-–—][^\W\d_a-z].*[.!?…]\Z")  # -Yes. is no option
 _UNSPACED_WORD = re.compile(rf"(?=[^\W\d_])[{UNSPACED_RANGES}]")
 _ENDS_SENTENCE = re.compile(r"[.!?:…。！？][\"'”’»)\]*_]*\Z")
 _NO_SPACE = re.compile(  # at a line break: in scripts without spaces, after hyphens of groff and of compounds
@@ -63,8 +64,11 @@ _COLUMN = re.compile(r"\t+ *| {3,}")  # between a term and its text
 _LINE = re.compile(
     rf"((?: {{0,3}}>(?: (?!    ))?)*)(\s*)((?:(?:(?:{_MARK}\s+){{1,2}}|{_TERM}\s*)(?=\S))?)(.*)", re.DOTALL
 )
-# A full-width character, or a word with what would be a list mark at the beginning of the next line
-_CHUNK = re.compile(rf"[ \t]*(?:[{WIDE_RANGES}][、。，．！？：；」』）】]*|[^ \t{WIDE_RANGES}]+(?:\s{_MARK}(?=\s))*)")
+# A full-width character, or a word with what would be a list mark at the beginning of the next line, or begins no line
+_CHUNK = re.compile(
+    rf"[ \t]*(?:[{WIDE_RANGES}][、。，．！？：；」』）】]*"
+    rf"|(?:« )?[^ \t{WIDE_RANGES}]+(?:\s{_MARK}(?=\s)| [?!;:»]+(?=[\s<*_]|\Z))*)"
+)
 _BEGINS_BLOCK = re.compile(  # if a line begins with it
     rf">|<[!?]|</?(?:p|div|[uod]l|li|d[td]|table|t[dhr]|h[1-6r]|blockquote|details|summary|section|center|pre)\b"
     rf"|(?:{_MARK}|=+|-+)\Z",
@@ -602,10 +606,13 @@ def _cue(lines: _LinesAhead) -> Iterator[Piece]:
 
 def _goes_on_in_cue(last: str, line: TextLine) -> bool:
     """Return whether a line of a cue goes on in the next one, which begins no other speech, sound or song."""
-    first = line.text[:1]
-    if line.mark or not (first.isalpha() or first in "'\"’“") or UNSPACED.match(first):
+    text = _TAG.sub("", line.text)
+    first = text[:1]
+    is_word = (first.isalnum() or first in "'\"’“«¿¡") and not UNSPACED.match(first)
+    if line.mark or not is_word or last.endswith((")", "]", "♪")):
         return False
-    return first.islower() or last[-1:] == "," or (last[-1:].islower() and not PICTOGRAPH.search(last))
+    is_within = last[-1:].islower() or (last[-1:].isupper() and text.isupper())
+    return first.islower() or last.endswith(",") or (is_within and not PICTOGRAPH.search(last))
 
 
 def _code_ahead(body: str, lines: _LinesAhead) -> int:
@@ -900,7 +907,9 @@ def _is_prose(text: str) -> bool:
 def _has_words(text: str) -> bool:
     """Return whether a text has something to translate besides names of fields, tags and places of links."""
     text = _CODES.sub(" ", _FIELD.sub("", text) or text)
-    return any(_PLAIN_WORD.fullmatch(word) or _UNSPACED_WORD.search(word) for word in text.split())
+    return _SPOKEN.match(text) is not None or any(
+        _PLAIN_WORD.fullmatch(word) or _UNSPACED_WORD.search(word) for word in text.split()
+    )
 
 
 def columns(text: str) -> int:

@@ -43,10 +43,20 @@ _NO_NUMBER_BEHIND = rf"(?!{IDENTIFIER}|-|[.,]\d)"
 _THOUSANDS = r"\d{1,3}(?:\.\d{3})+(?!\d|\.\d)"  # 1.000.000
 _DATE = r"(?:0?[1-9]|[12]\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:1\d|20)\d\d(?!\d|\.\d)"  # 30.11.2026
 
+_SCALES = (  # of East and South Asia: 3 million are 300万, and 1 million is 10 lakh
+    "[百千万萬亿億兆백천만억조]|[Ll]akh|[Cc]rore|लाख|करोड़|अरब|লাখ|লক্ষ|কোটি|لاکھ|کروڑ|ร้อย|พัน|หมื่น|แสน"
+)
+_MILLIONS = (  # what becomes one of these; with the number alone, 150 million would be 150百万
+    r"[MmBb]il(?:l[io]|[ijh])|[Tt]ril|mille|mil(?!\w)|[Tt]hous|[Tt]aus|[Mm](?:rd|ld|ln|io)(?!\w)|тыс|мил|млн|млрд"
+)
+
 
 def plain_number(digits: str) -> str:
-    """Return the pattern for a number alone: not of 1,000, 10:30, 2-3 or 1st, which are written otherwise elsewhere."""
-    return rf"(?<!{IDENTIFIER}|[.,:/#°+’'\-])(?<!\d )(?:{digits})(?!{IDENTIFIER}|[/:°’'\-]|[.,]\d| \d)"
+    """Return the pattern for a number alone: not of 1,000, 10:30, 2-3, 1st or 3万, which others write otherwise."""
+    return (
+        rf"(?<!{IDENTIFIER}|[.,:/#°+’'\-])(?<!\d )(?:{digits})"
+        rf"(?!{IDENTIFIER}|[/:°’'\-]|[.,]\d| \d| ?(?:{_SCALES}))"
+    )
 
 
 NAMES = {
@@ -57,8 +67,8 @@ NAMES = {
     "path": rf"{_NOT_BEHIND}(?:~|/{_PART})(?:/{_PART})+/?{_NO_MARK_AT_END}",
     "path of Windows": rf"(?<!{IDENTIFIER}|[\\:%])(?!.:\\[nrt](?!{IDENTIFIER}))"
     rf"(?:[A-Za-z]:\\{{1,2}}|(?:\\\\{_PART}|HKEY_[A-Z_]{{2,30}}|HK[CLU][MRU]?|%[A-Z]{{2,30}}%)(?=\\+\w))"
-    rf"(?:\\{{0,2}}{_PART}(?: (?:and )?(?!HK)(?:(?=[A-Z\d]){_PART}|\(x86\))){{0,3}}(?=\\))*(?:\\{{0,2}}{_PART})?\\{{0,2}}"
-    rf"{_NO_MARK_AT_END}",  # strings of programs have two backslashes for one
+    rf"(?:\\{{0,2}}{_PART}(?: (?:and )?(?!HK)(?:(?=[A-Z\d]){_PART}|\(x86\))){{0,3}}(?=\\))*"
+    rf"(?:\\{{0,2}}{_PART})?\\{{0,2}}{_NO_MARK_AT_END}",  # strings of programs have two backslashes for one
     "hidden file": rf"{_NOT_BEHIND}~?/?\.[a-z]{IDENTIFIER}+(?:/{_PART})*{_NO_MARK_AT_END}",
     "underscores inside": rf"(?<!{IDENTIFIER})(?!{_OF_ALL_GENDERS})"
     rf"_{{0,3}}{_UNMARKED}++(?:_{{1,3}}{_UNMARKED}++)+_{{0,3}}(?!{IDENTIFIER})(?:\(\))?",
@@ -80,7 +90,9 @@ NAMES = {
     rf"|(?<!{IDENTIFIER}|:)(?:{_HEX}{{2}}:){{5}}{_HEX}{{2}}(?!{IDENTIFIER}|:)"
     rf"|(?<!{IDENTIFIER})0x{_HEX}{{1,16}}(?!{IDENTIFIER})"
     rf"|(?<!{IDENTIFIER}|-){_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}(?!{IDENTIFIER}|-)",
-    "number": plain_number(r"\d{1,8}(?!00)\d\d"),  # 300 may become a word
+    # 300 may become a word, and digits of other scripts become these
+    "number": plain_number("[0-9]{1,8}(?!00)[0-9][0-9]") + rf"(?! (?:{_MILLIONS}))",
+    "note": rf"(?<![(\[\]])\[\d{{1,4}}\](?!{IDENTIFIER}|[(\[])|(?<=[\w\s.,!?…\"”»])\(\d{{1,4}}\)(?=[.!?…]?$)",
     "telephone, ISBN": rf"(?<!\+){_NO_NUMBER_BEFORE}(?:"
     r"\+(?=(?:[ .\-/()]{0,2}\d){7})\d{1,3}(?:[ .\-/]?(?:\(\d{1,5}\)|\d{1,12})){1,6}"
     r"|\((?:0\d{1,4}|\d{3})\)[ \-]?(?:\d{2,5}(?:[ \-]\d{2,5}){1,4}|\d{5,10})"
@@ -102,8 +114,8 @@ NAMES = {
 1.2.3, :-), `code`, :ref:`page`, [1]_, |name|, [y/N]"""
 MAY_HAVE_NAMES = re.compile(
     rf"-(?<!{IDENTIFIER}-)|-(?=[^\w\s]|[A-Z\d])|\+|\.[A-Za-z7]|/|_|\(\)|%p|\$|:[a-z]|![a-z]|[CF](?=\#)|F(?<!{IDENTIFIER}F)\d"
-    r"|\.(?=\d+\.\d)|0(?=x)|-(?=[\da-f]{3,4}-)|\((?=\d\d)|9(?=7[89][ -])|#(?=\w)|\\(?=[\w\\])|:(?=[\dA-F][\dA-Fa-f]:)"
-    r"|`|\](?=_)|\|(?=[A-Za-z])|\*(?<=\(\*)"
+    r"|\.(?=\d+\.\d)|0(?=x)|-(?=[\da-f]{3,4}-)|\((?=\d)|\[(?=\d)|9(?=7[89][ -])|#(?=\w)|:(?=[\dA-F][\dA-Fa-f]:)"
+    r"|`|\\(?=[\w\\])|\](?=_)|\|(?=[A-Za-z])|\*(?<=\(\*)"
     r"|:(?=[\-'^)(DPpOo|/\\*])|;(?=[\-'^)(DPpOo])|=(?=[)(DP])|<(?=3)|\^(?=\^)|D(?<=[xX]D)|\d(?<=\d\d\d)"
 )
 """Pattern for what any text with a name has, and most lines lack; a search is fast if each branch begins with a letter

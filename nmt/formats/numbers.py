@@ -35,7 +35,8 @@ MOST_CHANGES = 100  # different numbers and names to look for in other words, wh
 PLAIN = re.compile(plain_number(r"\d{1,9}"))
 """Pattern for a number in digits alone"""
 _DIGITS = re.compile(r"\d{1,9}")
-LARGEST_WORD = 12  # larger numbers seldom become words; also the hours that p.m. adds
+_GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:[., '’\u00a0\u202f]\d{3})+(?!\d)")
+LARGEST_WORD = 12  # larger numbers seldom become words; also the hours that p.m. adds or takes
 _SPELLED = (  # beginnings of words for 1 to 12 in English, German, French, Italian, Spanish, Portuguese and Dutch
     "one|once|first|un|um|ein|een|erst|prim|prem",
     "two|twi|twe|second|segund|due|duo|dou|deu|dos|dois|doi|zwei|zwo",
@@ -80,13 +81,13 @@ def with_numbers_of(source: str, output: str) -> str:
     They are put there in order, if it lacks as many as it invents. The smallest numbers may have become words, so they
     count as lacking only if the others are not as many.
     """
-    there = Counter(map(int, _DIGITS.findall(output)))
+    there = Counter(_values(output))
     lost = list[str]()
     for number in PLAIN.findall(source):
         there[int(number)] -= 1
         if there[int(number)] < 0:
             lost.append(number)
-    known = set(map(int, _DIGITS.findall(source)))
+    known = set(_values(source))
     invented = [found for found in PLAIN.finditer(output) if int(found[0]) not in known]
     large = [number for number in lost if int(number) > LARGEST_WORD]
     numbers = lost if len(large) != len(invented) else large
@@ -95,11 +96,23 @@ def with_numbers_of(source: str, output: str) -> str:
     text = ""
     last = 0
     for found, number in zip(invented, numbers, strict=True):
-        if int(found[0]) - int(number) == LARGEST_WORD:  # 5 p.m. may become 17 hours
+        if abs(int(found[0]) - int(number)) == LARGEST_WORD:  # 5 p.m. may become 17 hours, and these 5 p.m.
             return output
-        text += output[last : found.start()] + number
+        text += output[last : found.start()] + _in_digits_of(found[0], number)
         last = found.end()
     return text + output[last:]
+
+
+def _in_digits_of(other: str, number: str) -> str:
+    """Return a number in the digits that another one has: in those of Arabic, for example."""
+    zero = ord(other[0]) - int(other[0])
+    return "".join(chr(zero + int(digit)) for digit in number)
+
+
+def _values(text: str) -> list[int]:
+    """Return the values of all digits of a text that stand together, and of its numbers with thousands separators."""
+    grouped = [re.sub(r"\D", "", number) for number in _GROUPED.findall(text)]
+    return [*map(int, _DIGITS.findall(text) + grouped)]
 
 
 def is_garbled(source: str, output: str) -> bool:

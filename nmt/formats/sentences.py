@@ -52,6 +52,7 @@ ABBREVIATIONS = frozenset[str]().union(
 ELLIPSES = ("...", "…")
 CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
 """Marks that may stand behind the end of a sentence: closing quotation marks and brackets"""
+_SPACES = " \t\u00a0\u2009\u202f\u3000"
 _BEHIND = tuple(")]}」』】>”’»\"' …")  # no name ends with these: behind them, .The begins a sentence
 _BEFORE_NAME = ("$", ")", "%")  # of a placeholder: %(count)d
 _OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # the last two open quotations in Swedish and in German books
@@ -259,7 +260,7 @@ def end_of(source: str) -> str | None:
 
     Return None if it may have one: behind punctuation, and in scripts without spaces, which often have none themselves.
     """
-    bare = source.rstrip(CLOSING + " ")
+    bare = source.rstrip(CLOSING + _SPACES)
     last = bare[-1:]
     for ellipsis in ELLIPSES:
         if bare.endswith(ellipsis):
@@ -282,11 +283,14 @@ def with_end_of(source: str, output: str) -> str:
     if end is None or text[-1:] not in FULL_STOPS or text[-2:-1] in STOPS:
         return output
     word = _word_before(len(text) - 1, text)
-    is_ordinal = word.isdigit() and not source.rstrip(CLOSING + " ").endswith(word)
+    is_ordinal = word.isdigit() and not source.rstrip(CLOSING + _SPACES).endswith(word)
     is_initial = len(word) == 1 and joins(word) and not word.isdigit()
     if is_ordinal or is_initial or "." in word or word.lower() in ABBREVIATIONS:
         return output
-    return text[:-1].rstrip() + end + output[len(text) :]
+    rest = text[:-1].rstrip()
+    if end in (",", ":") and rest[-1:] in (",", ":"):
+        end = ""
+    return rest + end + output[len(text) :]
 
 
 def _word_before(end: int, text: str, start: int = 0) -> str:

@@ -40,9 +40,11 @@ Edit = tuple[Span, str]
 """Text for a span of an output; an empty span inserts it"""
 
 _LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them and be copied as one: %d/%d
+_DIGIT = re.compile(r"\d")
+_SEPARATOR = re.compile(r"(?<=\d)[., '’\u00a0\u202f](?=\d{3}(?!\d))")  # of thousands
 # Without ' and ’, which join words to what is kept: d'%s, %s's
 _OPENING = re.compile(r"\A[\"“„«»‘‚‹›(\[]")
-_CLOSING = re.compile(r"[.,!?…]?[\"“”«»‘‹›)\]]\Z")
+_CLOSING = re.compile(r"[.,!?…]?[\"“”«»‘‹›)\]]\Z|[.!?…]\Z")
 
 
 class Term(NamedTuple):
@@ -122,6 +124,8 @@ def _differs(same: Sequence[Phrase], source: str, translation: str) -> bool:
     Inside a word of the translation, it counts only if it is inside one of the source.
     """
     kept = same[0].targets[0]
+    if kept.isdecimal():  # a translation may have it in digits of another script, or its thousands parted
+        translation = _SEPARATOR.sub("", _DIGIT.sub(lambda digit: str(int(digit[0])), translation))
     is_free_before = all(_is_free(source, phrase.start - 1) for phrase in same)
     is_free_behind = all(_is_free(source, phrase.end) for phrase in same)
     bounds = (is_free_before, is_free_behind)

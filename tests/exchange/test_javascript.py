@@ -167,7 +167,24 @@ def test_page_writes_the_sentences_in_capitals_that_are_so(tmp_path):
 
 def test_page_puts_numbers_of_the_source_in_the_place_of_others():
     random.seed(1)
-    numbers = ["5", "7", "17", "19", "191", "1912", "٣٥", "1,000", "2:30", "3rd", "第5回", "300", "$16", "12 000"]
+    numbers = [
+        "5",
+        "7",
+        "17",
+        "19",
+        "191",
+        "1912",
+        "٣٥",
+        "1,000",
+        "2:30",
+        "3rd",
+        "第5回",
+        "300",
+        "$16",
+        "12 000",
+        "1000",
+        "5万",
+    ]
     texts = [[" a ".join(random.choices(numbers, k=random.randrange(4))) for _ in range(2)] for _ in range(400)]
     expected = [with_numbers_of(source, output) for source, output in texts]
     assert sum(found != output for found, (_, output) in zip(expected, texts, strict=True)) > 40
@@ -179,7 +196,7 @@ def test_page_puts_numbers_of_the_source_in_the_place_of_others():
 def test_page_ends_a_translation_as_its_source():
     random.seed(1)
     words = ["the dog", "früh am 3", "早上", "etc", "p.m", "J", "in 1984", "(so", "😀"]
-    ends = ["", ".", "...", "…", "!", ":", ",", "。", '."', ")", " ", "?"]
+    ends = ["", ".", "...", "…", "!", ":", ",", "。", '."', ")", " ", "?", ".\u202f»", ":."]
     texts = [[random.choice(words) + random.choice(ends) for _ in range(2)] for _ in range(900)]
     expected = [with_end_of(source, output) for source, output in texts]
     assert sum(found != output for found, (_, output) in zip(expected, texts, strict=True)) > 20
@@ -203,7 +220,15 @@ def test_page_leaves_what_stands_around_sentences(tmp_path):
     bundle = bundle_of(tmp_path / "bundle", **VARIANTS[3])
     rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
     lines = [
-        *("- The cat likes.", "# THE TREE", "-The cat.", "-", "> * the dog", "(The cat likes.)", "[ the cat's dog ] "),
+        *(
+            "- The cat likes.",
+            "# THE TREE",
+            "-The cat. —the dog",
+            "-",
+            "> * the dog",
+            "(The cat likes.)",
+            "[ the cat's dog ] ",
+        ),
         *(
             "'the cat's dog'",
             "(5)",
@@ -212,6 +237,16 @@ def test_page_leaves_what_stands_around_sentences(tmp_path):
             "1) (config.ini)",
             "the cat. (The dog.) (5)",
             *("(the cat) and (the dog)", 'the dog, "The cat sees."', "THE DOG. the dog: “The cat?” (the tree)"),
+            *(
+                "(the cat).",
+                '"the dog",',
+                "- the cat? - the dog.",
+                "...the cat",
+                "[1] the dog",
+                "(the cat) The dog. [the tree]",
+                ">> the tree",
+                "the cat - the dog. the tree",
+            ),
         ),
     ]
     parts, *answers, _ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
@@ -267,6 +302,8 @@ def test_a_term_is_lacking_where_it_is_only_part_of_a_word():
     terms = [["F1", "F1"], ["犬", "犬"]]
     assert node.call(lacking, [terms, "F1 と犬", "F11 の犬だ"]) == [["F1", "F1"]]
     assert node.call(lacking, [terms, "F1 と犬", "(f1)"]) == [["犬", "犬"]]
+    number = ["1912", "1912"]
+    assert [node.call(lacking, [[number], "1912", found]) for found in ("١٩١٢", "1 912", "191")] == [[], [], [number]]
 
 
 def test_term_replaces_the_words_that_attend_to_it():

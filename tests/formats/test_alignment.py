@@ -76,6 +76,8 @@ def test_what_no_word_stands_for_goes_beside_or_over_the_word_that_attends_to_it
         ("see", 0, "si'sehen", (False, False), "X si'sehen"),
         ("see's", 3, "sehen's", (True, True), "sehen X's"),
         ("see (it)", 3, "sehen (es)", (False, False), "sehen X (es)"),
+        ("See in", 4, "Sieh-du", (False, False), "Sieh-du X"),  # no word is parted
+        ("a see", 2, "l'sehen", (False, False), "X l'sehen"),
         ("山川。", 1, "山川。", (True, True), "山X川。"),  # of a script without spaces
     ],
 )

@@ -217,6 +217,17 @@ def test_a_wrapped_line_does_not_begin_with_what_would_be_a_mark_of_a_list() -> 
     text = "We go to the lake by the old road from the village on foot\nor by train."
     found = laid_out(text, lambda each: each.replace("foot or", "foo - and if it rains"))
     assert found == "We go to the lake by the old road from the village on\nfoo - and if it rains by train."
+    found = laid_out(text, lambda each: each.replace("or", "?"))  # as French has it
+    assert found == "We go to the lake by the old road from the village on\nfoot ? by train."
+
+
+def test_a_sentence_of_subtitles_goes_on_in_the_next_line() -> None:
+    cue = "00:00:01,000 --> 00:00:02,000\n"
+    said = "The dog <i>sees\nthe</i> cat.\n- Where is\nthe cat?\n-Here.\n[The dog]\nThe cat, the\nother one"
+    texts = ["The dog <i>sees the</i> cat.", "Where is the cat?", "-Here.", "[The dog]", "The cat, the other one"]
+    assert sent(cue + said) == texts
+    texts[1] = f"- {texts[1]}"
+    assert laid_out(cue + said, lambda each: each.replace("h", "k")) == cue + "\n".join(texts).replace("h", "k")
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ from nmt.formats.frames import Frames
 
 FRAMED = """- _|* _|> _|# _|### _|* _|• _|1) _|(1) _|a) _|iii) _|1. _|1.2. _|1、_
 （1） _|(_)|[_]|（_）|【_】|"_"|“_”|„_“|„_”
-«_»|« _ »|'_'|‘_’|- (_)|(1) "_"|- - _|[ _ ]|( (_) )|{\\an8}_|{\\i1}{\\an8}- (_)|..._|… _""".replace("\n", "|").split(
-    "|"
-)
+«_»|« _ »|'_'|‘_’|- (_)|(1) "_"|- - _|[ _ ]|( (_) )
+-_|–_|—“_”|(_).|"_",|«_».|[(_)];|（_）。
+-- _|>> _|+ _|~ _|[ ] _|- [x] _|[12] _|..._|… _|- ... _|{\\an8}_|{\\i1}{\\an8}- (_)""".replace("\n", "|").split("|")
 WHOLE = """The dog.|The dog (old).|(The) dog|(see it) and (that)|"The dog," he said, "ran."|[b]dog[/b]|-|()|( )
-1984. It was|1.5 miles|-The dog|file(s)|(s)|[y/N]|(a/b)|(the dog|the dog)|"the dog'|C#|5-6
+1984. It was|1.5 miles|-5 dogs|-x|--The dog|>The dog|.NET is|...
+file(s)|(s)|[y/N]|(a/b)|(the dog|the dog)|"the dog'|C#|5-6
 I. Newton|“The dog.” “The cat.”""".replace("\n", "|").split("|")
 
 

@@ -133,13 +133,21 @@ def test_what_repeats_a_word_or_mixes_alphabets_is_no_translation(source: str, o
         ("It costs $5.", "Es kostet 15 Dollar.", "Es kostet 5 Dollar."),
         ("born in 1912年", "生于191年", "生于1912年"),
         ("in 1912", "في ١٩١٢", "في ١٩١٢"),
+        ("in 1912", "في ١٩١", "في ١٩١٢"),
+        ("１９１２年に", "in 191", "in 1912"),
         *(
             (source, output, output)
             for source, output in [
                 ("30 minutes", "trente minutes"),
                 ("at 5 p.m.", "um 17 Uhr"),
+                ("à 17 heures", "at 5 p.m."),
                 ("at 2:30", "à 14 h 30"),
                 ("1,000 dogs", "1.000 Hunde"),
+                ("1,000 dogs and 30 cats", "1000 Hunde und dreißig Katzen"),
+                ("1000 dogs and two cats", "1\u202f000 chiens et 2 chats"),
+                ("3 million dogs", "300万只狗"),
+                ("3000万人", "30 million people"),
+                ("20 million dogs", "2 करोड़ कुत्ते"),
                 ("5,000 dogs", "500 Hunde"),  # it would be another number elsewhere
                 ("215 and 16", "25"),
                 ("no number", "5 Zahlen"),

@@ -164,11 +164,13 @@ def test_other_values_are_refused(values: object) -> None:
         ("She is...", "Sie ist.", "Sie ist..."),
         ("“She is…”", "Sie ist", "Sie ist…"),
         ("Yet she is...", "Mais elle est.", "Mais elle est..."),  # no abbreviation
+        ("He asked:", "Il a demandé :.", "Il a demandé :"),
         *(
             (source, output, output)
             for source, output in [
                 ("Good morning.", "Guten Morgen."),
                 ("He said, “Good morning.”", "Er sagte: „Guten Morgen.“."),
+                ("Il dit : «\u202fBonjour.\u202f»", "He said good morning."),
                 ("and so on", "etc."),
                 ("at 8 in the evening", "um 8 p.m."),
                 ("on the 3rd", "am 3."),

@@ -104,6 +104,9 @@ def test_what_a_pattern_matches_is_kept_each_time() -> None:
         ("https://x.org and https://x.org/a", "https://x.org/a, https://x.org", []),
         ("https://x.org and https://x.org/a", "https://x.org/a", ["https://x.org"]),
         ("{a}b {a}", "{a}c {a}", []),
+        ("in 1912", "في ١٩١٢", []),
+        ("1912 men", "1.912 Männer", []),
+        ("in 1912", "in 191.", ["1912"]),
     ],
 )
 def test_what_is_missing(source: str, translation: str, lacking: list[str]) -> None:
@@ -284,6 +287,7 @@ def test_placeholders_without_numbers_stay_in_their_order(text: str, copies: str
         ("the address of %s is", "l'adresse d'%s est", "l'adresse d'%s est"),  # an apostrophe is no quotation mark
         ("friends of %s here", "l’amico dell’%s qui", "l’amico dell’%s qui"),
         ("the files of %s are", "%s's files are", "%s's files are"),
+        ("I see.[1] Yes", "Je vois. [1] Oui", "Je vois.[1] Oui"),
     ],
 )
 def test_what_is_kept_is_as_near_to_words_as_in_the_source(source: str, text: str, expected: str) -> None:

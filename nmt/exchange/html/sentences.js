@@ -115,7 +115,7 @@ class SentenceSplitter {
 
 /** Returns an output that ends in no full stop if its source has none, and in its ellipsis; the rules are those of nmt/formats/sentences.py. */
 function withEndOf(source, output, {stops, wide, closing}, {fullStops, abbreviations}) {
-  const bare = source.replace(new RegExp(`[${escaped(closing)} ]+$`, "u"), ""), last = [...bare].at(-1);
+  const bare = source.replace(new RegExp(`[${escaped(closing)} \\t\\u00a0\\u2009\\u202f\\u3000]+$`, "u"), ""), last = [...bare].at(-1);
   const text = output.trimEnd(), [before, stop] = [...text].slice(-2);
   const isStopped = stop && fullStops.includes(stop) && !stops.includes(before);
   const ellipsis = ["...", "…"].find((each) => bare.endsWith(each));
@@ -128,7 +128,8 @@ function withEndOf(source, output, {stops, wide, closing}, {fullStops, abbreviat
   const isOrdinal = /^\p{Nd}+$/u.test(word) && !bare.endsWith(word);
   const isInitial = JOINS.test(word) && !/^\p{Nd}/u.test(word);
   if (isOrdinal || isInitial || word.includes(".") || abbreviations.includes(word.toLowerCase())) return output;
-  return text.slice(0, -stop.length).trimEnd() + (ellipsis ?? (",:".includes(last) ? last : "")) + output.slice(text.length);
+  const rest = text.slice(0, -stop.length).trimEnd(), mark = /[,:]$/.test(rest) || !",:".includes(last) ? "" : last;
+  return rest + (ellipsis ?? mark) + output.slice(text.length);
 }
 
 const cut = (text, starts) => starts.map((start, index) => text.slice(start, starts[index + 1])).filter(Boolean);
@@ -137,35 +138,56 @@ const MOST_FRAMES = 9;  // no text has more around it, and each takes a look at 
 
 /** Finder of what stands around a sentence: the rules of nmt/formats/frames.py. */
 class Frames {
-  constructor({item, pairs, noSentence, beforeQuotation}) {
+  constructor({item, pairs, behind, noSentence, beforeQuotation, asideBefore, asideBehind}) {
     Object.assign(this, {item: expression(item, "y"), pairs, noSentence: expression(`^${noSentence}`, "s")});
+    this.laterItem = expression(`\\s(?:${item})`, "");
+    this.behind = new RegExp(`^[${escaped(behind)}]*$`, "u");
     this.beforeQuotation = expression(beforeQuotation, "g");
+    Object.assign(this, {asideBefore: expression(asideBefore, "y"), asideBehind: expression(asideBehind, "")});
   }
 
   /** Returns the sentence {text, start} that a text has within marks and brackets; all of it if there are none. */
   inside(text) {
     let start = 0, inside = text;
     for (let frames = 0; frames < MOST_FRAMES; frames++) {
-      const item = matchAt(this.item, inside, 0);
-      if (!item && !this.isClosed(inside)) break;
-      const inner = item ? inside.slice(item[0].length) : inside.slice(1, -1);
+      const item = matchAt(this.item, inside, 0), closing = this.closing(inside);
+      if (!item && !closing) break;
+      const inner = item ? inside.slice(item[0].length) : inside.slice(1, closing);
       start += (item ? item[0].length : 1) + inner.length - inner.trimStart().length;
       inside = inner.trim();
     }
     return !inside || this.noSentence.test(inside) ? {text, start: 0} : {text: inside, start};
   }
 
+  /** Returns where a sentence is to be cut from what is in brackets before and behind it: (laughs) I see. [sighs] */
+  asides(sentence) {
+    const cuts = [], before = matchAt(this.asideBefore, sentence, 0), behind = this.asideBehind.exec(sentence);
+    if (before && !this.isItem(sentence)) {
+      const isPlain = [before[0].toLowerCase(), before[0].toUpperCase()].includes(before[0]);
+      if (isPlain && isUpper(sentence[before[0].length] ?? "")) cuts.push(before[0].length);
+    }
+    if (behind) cuts.push(behind.index + behind[0].length);
+    return cuts;
+  }
+
+  /** Tells whether a text has a bracket or mark that opens, or may have an item that does not begin it. */
+  mayBeInside(text) {
+    return Object.keys(this.pairs).some((opening) => text.includes(opening)) || this.laterItem.test(text);
+  }
+
+  isItem(sentence) { return matchAt(this.item, sentence, 0) !== null; }
+
   /** Returns where a quotation begins that is a sentence and ends this one: He said, "I see." Returns 0 without one. */
   quotation(sentence, marks) {
     for (const {0: before, index} of sentence.matchAll(this.beforeQuotation)) {
-      const rest = sentence.slice(index + before.length).trimEnd();
-      if (this.isClosed(rest) && marks.includes(rest.at(-2))) return index + before.length;
+      const rest = sentence.slice(index + before.length).trimEnd(), at = this.closing(rest);
+      if (at && at === rest.length - 1 && marks.includes(rest[at - 1])) return index + before.length;
     }
     return 0;
   }
 
-  /** Tells whether what opens at the start of a text closes at its end, and not before. */
-  isClosed(text) {
+  /** Returns where that closes at the end of a text, before marks at most, which opens at its start; 0 if nothing does. */
+  closing(text) {
     const opening = text[0], closing = this.pairs[opening] ?? "";
     const isApostrophe = (at) => JOINS.test(text[at - 1]) && JOINS.test(text[at + 1] ?? "");
     let depth = 1;
@@ -173,10 +195,10 @@ class Frames {
       if (isApostrophe(at)) continue;
       if (closing.includes(text[at])) {
         depth -= 1;
-        if (!depth) return at === text.length - 1;
+        if (!depth) return this.behind.test(text.slice(at + 1)) ? at : 0;
       } else if (text[at] === opening) depth += 1;
     }
-    return false;
+    return 0;
   }
 }
 
@@ -212,15 +234,17 @@ class LineSplitter {
 
   /** Returns where a line's sentences begin if some of them are in brackets or quotation marks, or in capitals; else 0. */
   startsAroundOthers(line, isInCapitals) {
-    const mayClose = this.hasFrames && Object.keys(this.frames.pairs).some((opening) => line.includes(opening));
-    if (!mayClose && !/\p{Uppercase}{2}/u.test(line)) return [0];  // at once, like most lines
+    const mayBeFramed = this.hasFrames && this.frames.mayBeInside(line);
+    if (!mayBeFramed && !/\p{Uppercase}{2}/u.test(line)) return [0];  // at once, like most lines
     if (["none", "length"].includes(this.how) || isInCapitals(line)) return [0];
     const marks = this.sentences.stops + this.sentences.wide, starts = [0];
     let at = 0, isOther = false;
     for (const sentence of this.sentences.split(line)) {
-      const quotation = mayClose && this.frames.quotation(sentence, marks);
-      if (quotation) starts.push(at + quotation);
-      isOther ||= quotation || isInCapitals(sentence) || (mayClose && this.frames.isClosed(sentence.trimEnd()));
+      const cuts = mayBeFramed ? [...this.frames.asides(sentence), this.frames.quotation(sentence, marks)] : [];
+      const inner = cuts.filter(Boolean).sort((one, other) => one - other);
+      starts.push(...inner.map((each) => at + each));
+      isOther ||= inner.length > 0 || isInCapitals(sentence);
+      isOther ||= mayBeFramed && ((at > 0 && this.frames.isItem(sentence)) || this.frames.closing(sentence.trimEnd()));
       at += sentence.length;
       starts.push(at);
     }

@@ -12,18 +12,23 @@ function findTerm(term, text) {
   return found && [found.index, found.index + found[0].length];
 }
 
-/** Returns the terms of a text that an output lacks. */
+/** Returns the terms of a text that an output lacks; it may have numbers in digits of another script, or 1,912 for 1912. */
 const lackingTerms = (terms, text, output) =>
-  terms.filter(([source, target]) => findTerm(source, text) && !findTerm(target, output));
+  terms.filter(([source, target]) => findTerm(source, text) && !findTerm(inPlainDigits(target), inPlainDigits(output)));
 
-const LARGEST_WORD = 12;  // larger numbers seldom become words; also the hours that p.m. adds
+const SEPARATOR = /(?<=\d)[., '’\u00a0\u202f](?=\d{3}(?!\d))/g;  // of thousands
+const inPlainDigits = (text) => text.replace(/\p{Nd}/gu, valueOf).replace(SEPARATOR, "");
+
+const LARGEST_WORD = 12;  // larger numbers seldom become words; also the hours that p.m. adds or takes
+const GROUPED = /(?<!\p{Nd})\p{Nd}{1,3}(?:[., '’\u00a0\u202f]\p{Nd}{3})+(?!\p{Nd})/gu;
 
 /**
  * Returns an output with plain numbers of its source for those that it has instead, as nmt/formats/numbers.py does it;
  * `plain` matches a number alone.
  */
 function withNumbersOf(source, output, plain) {
-  const numbersIn = (text) => (text.match(/\p{Nd}{1,9}/gu) ?? []).map(valueOf);
+  const grouped = (text) => (text.match(GROUPED) ?? []).map((number) => number.replace(/\P{Nd}/gu, ""));
+  const numbersIn = (text) => [...(text.match(/\p{Nd}{1,9}/gu) ?? []), ...grouped(text)].map(valueOf);
   const there = numbersIn(output), known = numbersIn(source);
   const lost = (source.match(plain) ?? []).filter((number) => {
     const at = there.indexOf(valueOf(number));
@@ -36,8 +41,10 @@ function withNumbersOf(source, output, plain) {
   if (numbers.length !== invented.length) return output;
   let text = "", last = 0;
   for (const [rank, {0: number, index}] of invented.entries()) {
-    if (valueOf(number) - valueOf(numbers[rank]) === LARGEST_WORD) return output;  // 5 p.m. may become 17 hours
-    text += output.slice(last, index) + numbers[rank];
+    if (Math.abs(valueOf(number) - valueOf(numbers[rank])) === LARGEST_WORD) return output;  // 5 p.m. may become 17 hours
+    const zero = number.codePointAt(0) - valueOf(String.fromCodePoint(number.codePointAt(0)));  // of the output's digits
+    text += output.slice(last, index);
+    for (const digit of numbers[rank]) text += String.fromCodePoint(zero + valueOf(digit));
     last = index + number.length;
   }
   return text + output.slice(last);
