@@ -116,7 +116,7 @@ class SentenceSplitter {
 /** Returns an output that ends in no full stop if its source has none, and in its ellipsis; the rules are those of nmt/formats/sentences.py. */
 function withEndOf(source, output, {stops, wide, closing}, {fullStops, abbreviations}) {
   const bare = source.replace(new RegExp(`[${escaped(closing)} \\t\\u00a0\\u2009\\u202f\\u3000]+$`, "u"), ""), last = [...bare].at(-1);
-  const text = output.trimEnd(), [before, stop] = [...text].slice(-2);
+  const text = output.trimEnd(), [stop, before] = [...text].reverse();
   const isStopped = stop && fullStops.includes(stop) && !stops.includes(before);
   const ellipsis = ["...", "…"].find((each) => bare.endsWith(each));
   if (ellipsis && stop && (JOINS.test(stop) || (stop === "." && isStopped))) {
