@@ -52,6 +52,7 @@ ABBREVIATIONS = frozenset[str]().union(
 ELLIPSES = ("...", "…")
 CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
 """Marks that may stand behind the end of a sentence: closing quotation marks and brackets"""
+_EXCLAMATION = re.compile(r"(?<=\S)\s*[!！]+\Z")
 _SPACES = " \t\u00a0\u2009\u202f\u3000"
 _BEHIND = tuple(")]}」』】>”’»\"' …")  # no name ends with these: behind them, .The begins a sentence
 _BEFORE_NAME = ("$", ")", "%")  # of a placeholder: %(count)d
@@ -277,20 +278,33 @@ def with_end_of(source: str, output: str) -> str:
     The full stop of an abbreviation or an ordinal number stays.
     """
     end = end_of(source)
-    text = output.rstrip()
+    if end is None:
+        return output
+    whole = output.rstrip()
+    text = without_exclamation(source, whole)
+    tail = output[len(whole) :]
     if end in ELLIPSES and text and (joins(text[-1]) or (text[-1] == "." and text[-2:-1] not in STOPS)):
-        return text.removesuffix(".") + end + output[len(text) :]
-    if end is None or text[-1:] not in FULL_STOPS or text[-2:-1] in STOPS:
+        return text.removesuffix(".") + end + tail
+    if text != whole:
+        return text + ("" if text.endswith((",", ":")) else end) + tail
+    if text[-1:] not in FULL_STOPS or text[-2:-1] in STOPS:
         return output
     word = _word_before(len(text) - 1, text)
     is_ordinal = word.isdigit() and not source.rstrip(CLOSING + _SPACES).endswith(word)
-    is_initial = len(word) == 1 and joins(word) and not word.isdigit()
+    is_initial = len(word) == 1 and joins(word) and not word.isdigit() and not word.islower()
     if is_ordinal or is_initial or "." in word or word.lower() in ABBREVIATIONS:
         return output
     rest = text[:-1].rstrip()
     if end in (",", ":") and rest[-1:] in (",", ":"):
         end = ""
-    return rest + end + output[len(text) :]
+    return rest + end + tail
+
+
+def without_exclamation(source: str, output: str) -> str:
+    """Return an output without the exclamation mark at its end, if its source has none anywhere."""
+    if "!" in source or "！" in source or "¡" in output:
+        return output
+    return _EXCLAMATION.sub("", output)
 
 
 def _word_before(end: int, text: str, start: int = 0) -> str:

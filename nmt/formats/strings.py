@@ -16,7 +16,7 @@ from os.path import commonprefix
 from nmt.formats.document import Piece, pieces
 from nmt.formats.placeholders import MESSAGE
 from nmt.formats.segments import Segment
-from nmt.formats.sentences import CLOSING, FULL_STOPS
+from nmt.formats.sentences import CLOSING, FULL_STOPS, without_exclamation
 from nmt.formats.tags import ESCAPES, TAGS, tokens_of
 from nmt.formats.terms import COPIED, PLACEHOLDERS, Span, in_order, offsets_in
 from nmt.formats.tokens import Sign, Token
@@ -222,6 +222,10 @@ class ProgramString:
         source_body, source_tags = _without_tags_behind(source)
         core, own = _without_end(body)
         source_core, end = _without_end(source_body)
+        if end and not own:
+            core = without_exclamation(source, core)
+            if _plain_end(end) == "." and core.endswith(("!", "?", "！", "？")):
+                return text
         if end and source_tags and not source_core:  # the end alone stands before the tags
             return text
         plain_end = _plain_end(end)

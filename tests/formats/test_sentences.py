@@ -165,10 +165,18 @@ def test_other_values_are_refused(values: object) -> None:
         ("“She is…”", "Sie ist", "Sie ist…"),
         ("Yet she is...", "Mais elle est.", "Mais elle est..."),  # no abbreviation
         ("He asked:", "Il a demandé :.", "Il a demandé :"),
+        ("what there is", "ce qu'il y a.", "ce qu'il y a"),
+        ("Click here", "Cliquez ici !", "Cliquez ici"),
+        ("Saving...", "Enregistrez !", "Enregistrez..."),
+        ("Mind:", "Attention ! ", "Attention: "),
         *(
             (source, output, output)
             for source, output in [
                 ("Good morning.", "Guten Morgen."),
+                ("Open it.", "Ouvrez-le !"),
+                ("Hello", "¡Hola!"),
+                ("The game Kaboom! in French", "Kaboom!"),
+                ("one", "!"),
                 ("He said, “Good morning.”", "Er sagte: „Guten Morgen.“."),
                 ("Il dit : «\u202fBonjour.\u202f»", "He said good morning."),
                 ("and so on", "etc."),

@@ -59,6 +59,10 @@ def test_a_run_of_marks_takes_no_time_that_grows_with_the_square_of_its_length()
         ("<b>_File:</b>", "<b>Fil</b>", "<b>_Fil:</b>"),  # the end stands before or behind tags, as in the source
         ("<b>File</b>:", "<b>Fil</b>", "<b>Fil</b>:"),
         ("<b>File</b>", "<b>Fil.</b>", "<b>Fil</b>"),
+        ("Open it.", "Åpne den !", "Åpne den."),
+        ("<b>Wait</b> ...", "<b>Vent</b>!", "<b>Vent</b> ..."),
+        ("Wait!", "Vent!", "Vent!"),
+        ("Hello! Open it.", "Hei! Åpne den!", "Hei! Åpne den!"),
         ("[b]File[/b]", "[b]Fil.[/b]", "[b]Fil[/b]"),
         (
             "[b]A dog[/b] sees [url=https://x.org]the cat[/url]",

@@ -113,23 +113,31 @@ class SentenceSplitter {
   wordBefore(text, end, start) { return this.last.exec(text.slice(Math.max(start, end - LONGEST_WORD), end))[0]; }
 }
 
-/** Returns an output that ends in no full stop if its source has none, and in its ellipsis; the rules are those of nmt/formats/sentences.py. */
+/**
+ * Returns an output that ends in no full stop or exclamation mark if its source has none, and in its ellipsis; the rules
+ * are those of nmt/formats/sentences.py.
+ */
 function withEndOf(source, output, {stops, wide, closing}, {fullStops, abbreviations}) {
   const bare = source.replace(new RegExp(`[${escaped(closing)} \\t\\u00a0\\u2009\\u202f\\u3000]+$`, "u"), ""), last = [...bare].at(-1);
-  const text = output.trimEnd(), [stop, before] = [...text].reverse();
-  const isStopped = stop && fullStops.includes(stop) && !stops.includes(before);
   const ellipsis = ["...", "…"].find((each) => bare.endsWith(each));
-  if (ellipsis && stop && (JOINS.test(stop) || (stop === "." && isStopped))) {
-    return text.replace(/\.$/, "") + ellipsis + output.slice(text.length);
-  }
   const mayStop = !ellipsis && (!last || `${stops}${wide};`.includes(last) || UNSPACED.test(last));  // ; asks in Greek
-  if (!isStopped || mayStop) return output;
+  if (mayStop) return output;
+  const mark = ellipsis ?? (",:".includes(last) ? last : "");
+  const whole = output.trimEnd(), mayExclaim = /[!！]/.test(source) || whole.includes("¡");
+  const text = mayExclaim ? whole : whole.replace(/(?<=\S)\s*[!！]+$/, ""), tail = output.slice(whole.length);
+  const [stop, before] = [...text].reverse();
+  const isStopped = stop && fullStops.includes(stop) && !stops.includes(before);
+  if (ellipsis && stop && (JOINS.test(stop) || (stop === "." && isStopped))) {
+    return text.replace(/\.$/, "") + ellipsis + tail;
+  }
+  if (text !== whole) return text + (/[,:]$/.test(text) ? "" : mark) + tail;
+  if (!isStopped) return output;
   const word = new RegExp(`[${WORD}.&'’\\-]*$`, "u").exec(text.slice(0, -stop.length).slice(-LONGEST_WORD))[0];
   const isOrdinal = /^\p{Nd}+$/u.test(word) && !bare.endsWith(word);
-  const isInitial = JOINS.test(word) && !/^\p{Nd}/u.test(word);
+  const isInitial = JOINS.test(word) && !/^[\p{Nd}\p{Lowercase}]/u.test(word);
   if (isOrdinal || isInitial || word.includes(".") || abbreviations.includes(word.toLowerCase())) return output;
-  const rest = text.slice(0, -stop.length).trimEnd(), mark = /[,:]$/.test(rest) || !",:".includes(last) ? "" : last;
-  return rest + (ellipsis ?? mark) + output.slice(text.length);
+  const rest = text.slice(0, -stop.length).trimEnd();
+  return rest + (!ellipsis && /[,:]$/.test(rest) ? "" : mark) + tail;
 }
 
 const cut = (text, starts) => starts.map((start, index) => text.slice(start, starts[index + 1])).filter(Boolean);
