@@ -542,7 +542,7 @@ class _Division:
         return False
 
     def _begins_captions(self, body: str) -> bool:
-        """Return whether a line of subtitles is the name of one, or begins a note or style, which lasts to a blank."""
+        """Return whether a line of subtitles is the name of one, or begins a note or style, up to a blank line."""
         if any(map(_TIMES_AT.match, self._lines.ahead(1))):
             return True
         if _NO_CAPTION.match(body):

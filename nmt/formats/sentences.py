@@ -256,8 +256,7 @@ class SentenceSplitter:
 
 
 def end_of(source: str) -> str | None:
-    """Return what a translation has at its end in place of a full stop, as its source: a comma, a colon, an ellipsis
-    or nothing.
+    """Return what ends a translation in place of a full stop, as in its source: a comma, a colon, an ellipsis, nothing.
 
     Return None if it may have one: behind punctuation, and in scripts without spaces, which often have none themselves.
     """
@@ -272,10 +271,9 @@ def end_of(source: str) -> str | None:
 
 
 def with_end_of(source: str, output: str) -> str:
-    """Return an output that ends in no full stop if its source has none, and in an ellipsis if it has one: many models
-    have learnt from sentences alone.
+    """Return an output that ends as its source does: in a full stop or exclamation mark only if this has one.
 
-    The full stop of an abbreviation or an ordinal number stays.
+    Many models have learnt from sentences alone. The full stop of an abbreviation or an ordinal number stays.
     """
     end = end_of(source)
     if end is None:
