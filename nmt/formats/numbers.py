@@ -36,6 +36,11 @@ PLAIN = re.compile(plain_number(r"\d{1,9}"))
 """Pattern for a number in digits alone"""
 _DIGITS = re.compile(r"\d{1,9}")
 _GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:[., '’\u00a0\u202f]\d{3})+(?!\d)")
+_CONVERTED = re.compile(  # what translations may write with other numbers: 5 miles, half past 7, um halb 8
+    r"\b(?:half past|halb|halv|miles?|feet|foot|inch(?:es)?|yards?|acres?|pounds?|lbs?|ounces?|gallons?|fahrenheit)\b"
+    r"|°F\b",
+    re.IGNORECASE,
+)
 LARGEST_WORD = 12  # larger numbers seldom become words; also the hours that p.m. adds or takes
 _SPELLED = (  # beginnings of words for 1 to 12 in English, German, French, Italian, Spanish, Portuguese and Dutch
     "one|once|first|un|um|ein|een|erst|prim|prem",
@@ -79,8 +84,11 @@ def with_numbers_of(source: str, output: str) -> str:
     """Return an output with plain numbers of its source for those that it has instead: 1912 for 191.
 
     They are put there in order, if it lacks as many as it invents. The smallest numbers may have become words, so they
-    count as lacking only if the others are not as many.
+    count as lacking only if the others are not as many. Where the source has a unit or a time of day that may be
+    converted, nothing is put.
     """
+    if _CONVERTED.search(source):
+        return output
     there = Counter(_values(output))
     lost = list[str]()
     for number in PLAIN.findall(source):

@@ -186,6 +186,8 @@ def test_page_puts_numbers_of_the_source_in_the_place_of_others():
         "12 000",
         "1000",
         "5万",
+        "5 Miles",
+        "100 °F",
     ]
     texts = [[" a ".join(random.choices(numbers, k=random.randrange(4))) for _ in range(2)] for _ in range(400)]
     expected = [with_numbers_of(source, output) for source, output in texts]

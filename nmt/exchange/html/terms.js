@@ -19,6 +19,8 @@ const lackingTerms = (terms, text, output) =>
 const SEPARATOR = /(?<=\d)[., '’\u00a0\u202f](?=\d{3}(?!\d))/g;  // of thousands
 const inPlainDigits = (text) => text.replace(/\p{Nd}/gu, valueOf).replace(SEPARATOR, "");
 
+const CONVERTED =  // what translations may write with other numbers: 5 miles, half past 7, um halb 8
+  /\b(?:half past|halb|halv|miles?|feet|foot|inch(?:es)?|yards?|acres?|pounds?|lbs?|ounces?|gallons?|fahrenheit)\b|°F\b/i;
 const LARGEST_WORD = 12;  // larger numbers seldom become words; also the hours that p.m. adds or takes
 const GROUPED = /(?<!\p{Nd})\p{Nd}{1,3}(?:[., '’\u00a0\u202f]\p{Nd}{3})+(?!\p{Nd})/gu;
 
@@ -27,6 +29,7 @@ const GROUPED = /(?<!\p{Nd})\p{Nd}{1,3}(?:[., '’\u00a0\u202f]\p{Nd}{3})+(?!\p{
  * `plain` matches a number alone.
  */
 function withNumbersOf(source, output, plain) {
+  if (CONVERTED.test(source)) return output;
   const grouped = (text) => (text.match(GROUPED) ?? []).map((number) => number.replace(/\P{Nd}/gu, ""));
   const numbersIn = (text) => [...(text.match(/\p{Nd}{1,9}/gu) ?? []), ...grouped(text)].map(valueOf);
   const there = numbersIn(output), known = numbersIn(source);
