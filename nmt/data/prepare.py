@@ -31,7 +31,7 @@ from nmt.data.folders import MANIFEST, directory, read_fingerprint
 from nmt.data.known import Known
 from nmt.data.languages import LanguageJudge
 from nmt.data.pairs import Pair, Part, check_inputs, foreign_language, input_files, read_pairs, read_parts
-from nmt.formats.sentences import SentenceSplitter, TrainedLengths
+from nmt.formats.sentences import SentenceSplitter, TrainedLengths, usual_stop
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.system import files, integrity
@@ -501,11 +501,13 @@ def _measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> tu
     rows = np.unique(np.linspace(0, len(corpus) - 1, SAMPLE).astype(np.int64))
     lengths = corpus.lengths(rows)
     splitter = SentenceSplitter(recipe.data.source)
-    sentences = []  # numbers of sentences of each source
+    texts = []
     for row in rows:
         ids, _ = corpus.sources(row[None])  # (1, subwords)
-        text = tokenizer.source.decode(ids[0])
-        sentences.append(len(splitter.split(text)))
+        texts.append(tokenizer.source.decode(ids[0]))
+    sentences = [len(splitter.split(text)) for text in texts]
     several = sum(count > 1 for count in sentences)
-    measured = TrainedLengths.of(recipe.data.source, lengths.source.tolist(), lengths.target.tolist(), sentences)
+    measured = TrainedLengths.of(
+        recipe.data.source, lengths.source.tolist(), lengths.target.tolist(), sentences, usual_stop(texts)
+    )
     return measured, several / len(sentences)

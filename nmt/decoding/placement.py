@@ -300,7 +300,7 @@ class Placer:
                 before = [cut for cut in cuts if cut.start < phrase.start]
                 removed = sum(cut.end - cut.start for cut in before)
                 terms.append(replace(phrase, start=phrase.start - removed))
-        ids = self._source.encode_like(text, source.ids)
+        ids = self._source.encode_like(text + source.full_stop, source.ids)
         return replace(source, ids=ids, text=text, phrases=terms, whole=source)
 
     def _with_kept(self, found: Sequence[Pair]) -> list[Pair]:

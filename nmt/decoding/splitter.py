@@ -15,7 +15,7 @@ from operator import attrgetter
 from nmt.formats.frames import Frames
 from nmt.formats.letter_case import has_word_in_capitals, is_in_capitals
 from nmt.formats.names import SIGNS, amounts
-from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
+from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths, lacks_stop
 from nmt.formats.terms import Phrase, Span, offsets_in
 from nmt.recipe import Decoding
 from nmt.search.sources import Source
@@ -62,6 +62,7 @@ class LineSplitter:
         # Models from elsewhere have learnt much text, and write the quotation marks of their language.
         self._frames = Frames(language, quotes=lengths is not None)
         self._has_frames = decoding.keep and self._how != "none"
+        self._full_stop = lengths.full_stop if lengths and self._has_frames else ""
 
     def split(
         self, text: str, phrases: Sequence[Phrase] = (), ends: Sequence[int] = (), copies_numbers: bool = False
@@ -71,8 +72,8 @@ class LineSplitter:
 
         What no part has stays as it is: spaces between them and at the ends of the line, what stands around sentences,
         text to keep that is longer than a part, and what has no letters or digits but in text to keep; if it
-        `copies_numbers`, or within brackets and the like, no letters or digits of other scripts. Numbers and caps of
-        the parts are set later. Raise UserError if the line is too long and must not be split.
+        `copies_numbers`, or within brackets and the like, no letters or digits of other scripts. Where a part has no end
+        and the model knows few such parts, the ids get a full stop. Numbers and caps of the parts are set later. Raise UserError if the line is too long and must not be split.
         """
         text = clean(text)
         language = self._source.language(text.lstrip())  # a symbol for the target language that was typed, or ""
@@ -85,6 +86,7 @@ class LineSplitter:
             inner = self._inside(span.text_in(text), span.start, phrases)
             if _has_words(text, inner, phrases, copies_numbers or inner != span):
                 parts += self._split(inner.text_in(text), inner.start, phrases)
+        parts = [*map(self._stopped, parts)]
         symbols = self._symbols
         if language:
             symbols = self._source.encode(language)
@@ -132,6 +134,13 @@ class LineSplitter:
         if not ids or self._source.language(text):
             return ids
         return self._symbols + ids
+
+    def _stopped(self, part: Source) -> Source:
+        """Return a part that ends in a full stop for the model, if it has no end and the model knows few such parts."""
+        if not self._full_stop or not lacks_stop(part.text):
+            return part
+        ids = self._source.encode(part.text + self._full_stop)
+        return replace(part, ids=ids, full_stop=self._full_stop) if len(ids) <= self._limit else part
 
     def _stretches(
         self, text: str, start: int, phrases: Sequence[Phrase], sentence_ends: Sequence[int]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -50,6 +51,7 @@ ABBREVIATIONS = frozenset[str]().union(
 )
 """Abbreviations of all languages, in lower case and without their final full stop"""
 ELLIPSES = ("...", "…")
+NEARLY_ALL = 0.95  # of the training sources: those that end in a mark
 CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
 """Marks that may stand behind the end of a sentence: closing quotation marks and brackets"""
 _EXCLAMATION = re.compile(r"(?<=\S)\s*[!！]+\Z")
@@ -270,6 +272,21 @@ def end_of(source: str) -> str | None:
     return last if last in ",:" else ""
 
 
+def lacks_stop(text: str) -> bool:
+    """Return whether a text ends in a word, without a full stop or another mark behind it."""
+    return end_of(text) == "" and joins(text.rstrip(CLOSING + _SPACES)[-1:])
+
+
+def usual_stop(texts: Sequence[str]) -> str:
+    """Return the full stop that ends most of `texts` if nearly all of them end in a mark of sentences; else ""."""
+    marks = Counter(text.rstrip(CLOSING + _SPACES)[-1:] for text in texts)
+    ended = sum(times for mark, times in marks.items() if mark and mark in STOPS + WIDE)
+    if ended < NEARLY_ALL * len(texts):
+        return ""
+    mark = max(marks, key=marks.__getitem__)
+    return mark if mark in FULL_STOPS else ""
+
+
 def with_end_of(source: str, output: str) -> str:
     """Return an output that ends as its source does: in a full stop or exclamation mark only if this has one.
 
@@ -318,7 +335,10 @@ Ratio = Annotated[float, Field(ge=0, le=2**31)]
 
 
 class TrainedLengths(BaseModel):
-    """Length quantiles of the training pairs, stored in bundle.json; lengths are in subwords, without `</s>`."""
+    """Length quantiles of the training pairs, and how sources end, stored in bundle.json.
+
+    Lengths are in subwords, without `</s>`.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -336,9 +356,18 @@ class TrainedLengths(BaseModel):
     """0.1th percentile of the length ratio (target + 1) / (source + 1)"""
     greatest_ratio: Ratio
     """99.9th percentile of the length ratio"""
+    full_stop: str = ""
+    """What ends most sources, if nearly all end in a mark of sentences: the model has seen few that do not"""
 
     @classmethod
-    def of(cls, language: str, sources: Sequence[int], targets: Sequence[int], sentences: Sequence[int]) -> Self:
+    def of(
+        cls,
+        language: str,
+        sources: Sequence[int],
+        targets: Sequence[int],
+        sentences: Sequence[int],
+        full_stop: str = "",
+    ) -> Self:
         """Compute the quantiles from the lengths and source sentence counts of at least one pair."""
         ratios = sorted((target + 1) / (source + 1) for source, target in zip(sources, targets, strict=True))
         counts = sorted(sentences)
@@ -351,6 +380,7 @@ class TrainedLengths(BaseModel):
             longest_source=_quantile(lengths, 0.999),
             least_ratio=_quantile(ratios, 0.001),
             greatest_ratio=_quantile(ratios, 0.999),
+            full_stop=full_stop,
         )
 
     def is_unusual(self, source: int, target: int) -> bool:

@@ -210,7 +210,7 @@ class Vocabulary(TargetVocabulary):
         """Return the offset at which each subword of an encoded text ends.
 
         A byte that does not complete a character ends with the subword before it. Where encoding normalises the text,
-        offsets are those of the nearest equal characters.
+        offsets are those of the nearest equal characters. What `ids` spell behind the text ends with it.
         """
         symbols = set() if self.language(text) else set(self.languages.values())
         spelled = ""
@@ -227,9 +227,9 @@ class Vocabulary(TargetVocabulary):
             elif index not in symbols:
                 spelled += piece.replace(SPACE_MARK, " ").replace(STAND_IN, SPACE_MARK)
             ends.append(len(spelled))
-        added = len(spelled) - len(text)  # the space before the first word
-        if spelled[added:] == text and added in (0, 1):
-            return [max(0, end - added) for end in ends]
+        for added in (0, 1):  # 1 for the space before the first word
+            if spelled.startswith(text, added):
+                return [min(max(0, end - added), len(text)) for end in ends]
         offsets = _offsets(spelled, text)
         return [offsets[end] for end in ends]
 

@@ -113,6 +113,32 @@ def test_a_line_is_split_as_training_and_the_user_say(
     assert parts(line, lengths, how) == expected
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("the dog", ["the dog."]),
+        ("The dog sleeps. The cat", ["The dog sleeps.", "The cat."]),
+        ("Is it so? Yes", ["Is it so?", "Yes."]),
+        ("- the dog (brown)", ["the dog (brown)."]),
+        (">>fra<< the dog", [">>fra<< the dog."]),
+        ("The dog:", ["The dog:"]),
+    ],
+)
+def test_a_model_of_sentences_that_end_gets_no_other_ones(line: str, expected: list[str]) -> None:
+    ended = ONE_SENTENCE.model_copy(update={"full_stop": "."})
+    assert parts(line, ended) == expected
+    assert parts(line, ended, keep=False) != expected or line.endswith(":")
+    vocabulary: Any = Words()
+    found = LineSplitter(vocabulary, Decoding(), ended).split(line)
+    assert "".join(part.text for part in found).replace(" ", "") in line.replace(" ", "")  # what is aligned is the line
+
+
+def test_a_full_stop_that_the_line_lacks_does_not_make_a_part_too_long() -> None:
+    ended = ONE_SENTENCE.model_copy(update={"full_stop": " ."})
+    assert parts("a b c", ended, max_source=3) == ["a b c"]
+    assert parts("a b c", ended, max_source=4) == ["a b c ."]
+
+
 def test_sentences_stay_together_as_they_mostly_were_in_training() -> None:
     line = " ".join(f"Sentence {n} is here." for n in range(8))
     assert [part.count(".") for part in parts(line, PARAGRAPHS)] == [3, 3, 2]

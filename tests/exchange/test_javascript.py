@@ -53,7 +53,14 @@ TEXTS = [
 ]
 
 
-def bundle_of(path, liking=2.0, decoding=None, **model):
+LENGTHS = {"language": "en", "sentences": 1, "usual_sentences": 1, "source": 30, "longest_source": 40} | {
+    "least_ratio": 0.5,
+    "greatest_ratio": 2.0,
+    "full_stop": ".",
+}
+
+
+def bundle_of(path, liking=2.0, decoding=None, info=None, **model):
     shared = model.setdefault("tie_embeddings", "none") == "all"
     tokenizer = tokenizer_of_words(shared)
     model.setdefault("norm_epsilon", 0.3)  # a smaller one makes random models sensitive to rounding in fp32
@@ -62,7 +69,7 @@ def bundle_of(path, liking=2.0, decoding=None, **model):
         transformer._starts = [torch.tensor(side.starts()) for side in (tokenizer.source, tokenizer.target)]
     with torch.no_grad():
         transformer.output_embedding.weight[: BOS + 1] *= 0.5
-    return write_bundle(path, transformer, shared, decoding or Decoding(max_source=70, max_extra=9, beam=3))
+    return write_bundle(path, transformer, shared, decoding or Decoding(max_source=70, max_extra=9, beam=3), info)
 
 
 def translated(bundle, *requests, code=""):
@@ -149,6 +156,29 @@ def test_page_translates_what_nmt_does(keep, tmp_path):
     parts, *_ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
     found = [[part["ids"] for part in of_line] for of_line in parts["parts"]]
     assert found == [[ids for ids, _ in result.pairs] for result in nmt.load(bundle.path).stream(lines)]
+
+
+def test_page_gives_the_full_stop_that_nearly_all_sources_of_training_have(tmp_path):
+    bundle = bundle_of(
+        tmp_path / "bundle", decoding=Decoding(max_source=9, max_extra=9, beam=1), info={"lengths": LENGTHS}
+    )
+    lines = [
+        "the dog",
+        "The dog. the cat",
+        "THE DOG",
+        "(the dog)",
+        "the tree (big)",
+        "the dog,",
+        "the dog %s",
+        "a b c d e f g",
+    ]
+    lines += ["The dog sees the cat and the big tree of the house", "the cat?", "1st", "the dog –", "犬", "the\tdog"]
+    parts, *answers = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
+    model = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
+    found = [[part["ids"] for part in of_line] for of_line in parts["parts"]]
+    assert found == [[ids for ids, _ in result.pairs] for result in model.stream(lines)]
+    stop = model.tokenizer.source.encode("the dog.")[-1]
+    assert [ids[-1] == stop for ids, *_ in found[:4]] == [True] * 4
 
 
 def test_page_writes_the_sentences_in_capitals_that_are_so(tmp_path):

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths, with_end_of
+from nmt.formats.sentences import (
+    STOPS,
+    WIDE,
+    SentenceSplitter,
+    TrainedLengths,
+    lacks_stop,
+    usual_stop,
+    with_end_of,
+)
 
 MARKED = [
     tuple(line.split("\t", 1))
@@ -121,8 +129,8 @@ def test_a_long_line_takes_steps_in_proportion_to_its_length(unit: str) -> None:
 
 
 def trained(*values: str | int | float) -> TrainedLengths:
-    """These values in the order of the fields."""
-    return TrainedLengths.model_validate(dict(zip(TrainedLengths.model_fields, values, strict=True)))
+    """These values in the order of the fields; the last ones have defaults."""
+    return TrainedLengths.model_validate(dict(zip(TrainedLengths.model_fields, values, strict=False)))
 
 
 def test_quantiles_are_values_that_so_many_do_not_exceed() -> None:
@@ -136,6 +144,31 @@ def test_quantiles_are_values_that_so_many_do_not_exceed() -> None:
 @pytest.mark.parametrize(("source", "target", "unusual"), [(9, 4, False), (9, 3, True), (9, 19, False), (9, 20, True)])
 def test_a_target_beyond_the_ratios_of_training_is_unusual(source: int, target: int, unusual: bool) -> None:
     assert trained("en", 1, 1, 20, 30, 0.5, 2.0).is_unusual(source, target) == unusual
+
+
+@pytest.mark.parametrize(
+    ("last", "stop"),
+    [
+        (["He came."] * 7 + ["Did he?", 'He said: "Go!"', "(He did.)"], "."),
+        (["彼は来た。"] * 9 + ["来た？"], "。"),
+        (["वह आया।"] * 9 + ["He came."], "।"),
+        (["Who?"] * 6 + ["He."] * 4, ""),  # most are questions
+        (["He came."] * 9 + ["Open the file"], ""),
+        (["Open file"] * 10, ""),
+    ],
+)
+def test_the_usual_stop_is_what_ends_most_of_texts_that_nearly_all_end(last: list[str], stop: str) -> None:
+    assert usual_stop(last) == stop
+
+
+@pytest.mark.parametrize("text", ["a dog", "I am 30", 'He said "yes"', "a dog (brown)", "der Hund ", "chapter 5"])
+def test_a_text_that_ends_in_a_word_lacks_a_stop(text: str) -> None:
+    assert lacks_stop(text)
+
+
+@pytest.mark.parametrize("text", ["He came.", "So?", "(So!)", "wait…", "and so:", "yes,", "so –", "5 %", "今天", ""])
+def test_a_text_that_has_an_end_lacks_no_stop(text: str) -> None:
+    assert not lacks_stop(text)
 
 
 GOOD = trained("en", 3, 1, 40, 60, 0.5, 2.5).model_dump()

@@ -113,16 +113,33 @@ class SentenceSplitter {
   wordBefore(text, end, start) { return this.last.exec(text.slice(Math.max(start, end - LONGEST_WORD), end))[0]; }
 }
 
+const ELLIPSES = ["...", "…"];
+const SPACES = " \\t\\u00a0\\u2009\\u202f\\u3000";
+
+/** Returns a text without the brackets, quotation marks and spaces at its end. */
+const bareOf = (text, closing) => text.replace(new RegExp(`[${escaped(closing)}${SPACES}]+$`, "u"), "");
+
+/** Returns what ends the translation of a bare text in place of a full stop; null if it may have one. */
+function endOf(bare, {stops, wide}) {
+  const last = [...bare].at(-1), ellipsis = ELLIPSES.find((each) => bare.endsWith(each));
+  if (ellipsis) return ellipsis;
+  if (!last || `${stops}${wide};`.includes(last) || UNSPACED.test(last)) return null;  // ; asks in Greek
+  return ",:".includes(last) ? last : "";
+}
+
+/** Tells whether a text ends in a word, without a full stop or another mark behind it. */
+function lacksStop(text, marks) {
+  const bare = bareOf(text, marks.closing);
+  return endOf(bare, marks) === "" && JOINS.test([...bare].at(-1));
+}
+
 /**
  * Returns an output that ends in no full stop or exclamation mark if its source has none, and in its ellipsis; the rules
  * are those of nmt/formats/sentences.py.
  */
 function withEndOf(source, output, {stops, wide, closing}, {fullStops, abbreviations}) {
-  const bare = source.replace(new RegExp(`[${escaped(closing)} \\t\\u00a0\\u2009\\u202f\\u3000]+$`, "u"), ""), last = [...bare].at(-1);
-  const ellipsis = ["...", "…"].find((each) => bare.endsWith(each));
-  const mayStop = !ellipsis && (!last || `${stops}${wide};`.includes(last) || UNSPACED.test(last));  // ; asks in Greek
-  if (mayStop) return output;
-  const mark = ellipsis ?? (",:".includes(last) ? last : "");
+  const bare = bareOf(source, closing), mark = endOf(bare, {stops, wide}), ellipsis = ELLIPSES.includes(mark) ? mark : null;
+  if (mark === null) return output;
   const whole = output.trimEnd(), mayExclaim = /[!！]/.test(source) || whole.includes("¡");
   const text = mayExclaim ? whole : whole.replace(/(?<=\S)\s*[!！]+$/, ""), tail = output.slice(whole.length);
   const [stop, before] = [...text].reverse();
@@ -217,7 +234,8 @@ class LineSplitter {
     this.frames = new Frames(frames);
     this.hasFrames = decoding.keep && this.how !== "none";
     this.sentences = new SentenceSplitter(table);
-    this.longest = Math.max(1, decoding.max_source - symbols.length);
+    this.fullStop = this.hasFrames && lengths ? lengths.full_stop : "";
+    this.longest = this.limit = Math.max(1, decoding.max_source - symbols.length);
     if (!lengths && this.how === "auto") this.how = "sentences";
     if (lengths && ["auto", "sentences"].includes(this.how)) this.longest = Math.min(this.longest, Math.max(1, lengths.longest_source));
   }
@@ -235,7 +253,14 @@ class LineSplitter {
       parts.push(...this.cut(sentence.text, at + sentence.start));
       at += group.length;
     }
-    return parts;
+    return parts.map((part) => this.stopped(part));
+  }
+
+  /** Returns a part that ends in a full stop for the model, if it has no end and the model knows few such parts. */
+  stopped(part) {
+    if (!this.fullStop || !lacksStop(part.text, this.sentences)) return part;
+    const ids = this.vocabulary.encode(part.text + this.fullStop);
+    return ids.length <= this.limit ? {...part, ids} : part;
   }
 
   inside(text) { return this.hasFrames ? this.frames.inside(text) : {text, start: 0}; }
