@@ -31,7 +31,7 @@ from nmt.data.folders import MANIFEST, directory, read_fingerprint
 from nmt.data.known import Known
 from nmt.data.languages import LanguageJudge
 from nmt.data.pairs import Pair, Part, check_inputs, foreign_language, input_files, read_pairs, read_parts
-from nmt.formats.sentences import SentenceSplitter, TrainedLengths, usual_stop
+from nmt.formats.sentences import SentenceSplitter, TrainedLengths, unseen_marks, usual_stop
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.system import files, integrity
@@ -508,6 +508,11 @@ def _measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> tu
     sentences = [len(splitter.split(text)) for text in texts]
     several = sum(count > 1 for count in sentences)
     measured = TrainedLengths.of(
-        recipe.data.source, lengths.source.tolist(), lengths.target.tolist(), sentences, usual_stop(texts)
+        recipe.data.source,
+        lengths.source.tolist(),
+        lengths.target.tolist(),
+        sentences,
+        full_stop=usual_stop(texts),
+        unseen=unseen_marks(texts),
     )
     return measured, several / len(sentences)

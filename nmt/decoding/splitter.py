@@ -15,7 +15,7 @@ from operator import attrgetter
 from nmt.formats.frames import Frames
 from nmt.formats.letter_case import has_word_in_capitals, is_in_capitals
 from nmt.formats.names import SIGNS, amounts
-from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths, lacks_stop
+from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths, clauses, lacks_stop
 from nmt.formats.terms import Phrase, Span, offsets_in
 from nmt.recipe import Decoding
 from nmt.search.sources import Source
@@ -24,6 +24,8 @@ from nmt.text.scripts import UNSPACED, has_words, is_wide, joins
 from nmt.text.vocabulary import SPACE_MARK, Vocabulary
 
 ENDS = (tuple(STOPS + WIDE), tuple(",;:–—،؛、，；："))  # sentence and clause punctuation to cut after
+CLAUSE_ENDS = tuple(";:–—-")
+CLAUSE_SIGNS = re.compile(r"[;:]\s|\s[–—-]{1,2}\s")
 _CLOSING = re.compile(rf"[\s{re.escape(STOPS + WIDE)},;:،؛、，；：)\]}}»”’\"'）」』】]*")
 
 
@@ -62,7 +64,11 @@ class LineSplitter:
         # Models from elsewhere have learnt much text, and write the quotation marks of their language.
         self._frames = Frames(language, quotes=lengths is not None)
         self._has_frames = decoding.keep and self._how != "none"
-        self._full_stop = lengths.full_stop if lengths and self._has_frames else ""
+        self._full_stop = ""
+        self._unseen = ""
+        if lengths and self._has_frames:
+            self._full_stop = lengths.full_stop
+            self._unseen = lengths.unseen
 
     def split(
         self, text: str, phrases: Sequence[Phrase] = (), ends: Sequence[int] = (), copies_numbers: bool = False
@@ -72,8 +78,8 @@ class LineSplitter:
 
         What no part has stays as it is: spaces between them and at the ends of the line, what stands around sentences,
         text to keep that is longer than a part, and what has no letters or digits but in text to keep; if it
-        `copies_numbers`, or within brackets and the like, no letters or digits of other scripts. Where a part has no end
-        and the model knows few such parts, the ids get a full stop. Numbers and caps of the parts are set later. Raise UserError if the line is too long and must not be split.
+        `copies_numbers`, or within brackets and the like, no letters or digits of other scripts. Numbers and caps of
+        the parts are set later. Raise UserError if the line is too long and must not be split.
         """
         text = clean(text)
         language = self._source.language(text.lstrip())  # a symbol for the target language that was typed, or ""
@@ -86,7 +92,8 @@ class LineSplitter:
             inner = self._inside(span.text_in(text), span.start, phrases)
             if _has_words(text, inner, phrases, copies_numbers or inner != span):
                 parts += self._split(inner.text_in(text), inner.start, phrases)
-        parts = [*map(self._stopped, parts)]
+        if self._full_stop:
+            parts = [self._as_sentence(part, text[: part.start]) for part in parts]
         symbols = self._symbols
         if language:
             symbols = self._source.encode(language)
@@ -101,7 +108,8 @@ class LineSplitter:
         behind the first, as in - Who? - Me., what introduces a quotation, and asides: (laughs) I see.
         """
         may_be_framed = self._has_frames and self._frames.may_be_inside(text)
-        if not (may_be_framed or has_word_in_capitals(text)):
+        may_have_clauses = bool(self._unseen and CLAUSE_SIGNS.search(text))
+        if not (may_be_framed or may_have_clauses or has_word_in_capitals(text)):
             return []  # at once, like most lines
         if self._how in ("none", "length") or is_in_capitals(text):
             return []
@@ -110,11 +118,13 @@ class LineSplitter:
         at = 0
         for sentence in _joined_in_phrases(self._sentences.split(text), 0, phrases):
             is_other = is_other or is_in_capitals(sentence)
+            cuts = clauses(sentence, self._unseen) if may_have_clauses else []
             if may_be_framed:
-                cuts = [*self._frames.asides(sentence), self._frames.quotation(sentence)]
-                inner = sorted(at + cut for cut in cuts if cut and not _is_inside(at + cut, phrases))
-                ends += inner
-                is_other = is_other or bool(inner)
+                cuts += [*self._frames.asides(sentence), self._frames.quotation(sentence)]
+            inner = sorted(at + cut for cut in cuts if cut and not _is_inside(at + cut, phrases))
+            ends += inner
+            is_other = is_other or bool(inner)
+            if may_be_framed:
                 is_other = is_other or (at > 0 and self._frames.is_item(sentence))
                 is_other = is_other or self._frames.closing(sentence.rstrip()) > 0
             at += len(sentence)
@@ -135,9 +145,14 @@ class LineSplitter:
             return ids
         return self._symbols + ids
 
-    def _stopped(self, part: Source) -> Source:
-        """Return a part that ends in a full stop for the model, if it has no end and the model knows few such parts."""
-        if not self._full_stop or not lacks_stop(part.text):
+    def _as_sentence(self, part: Source, before: str) -> Source:
+        """Return a part of a line as a model that has seen only whole sentences knows it.
+
+        It gets a full stop if it has no end, and its outputs, which begin in a capital, small letters if it does.
+        """
+        is_clause = before.rstrip().endswith(CLAUSE_ENDS) and part.text.startswith("I ")
+        part = replace(part, is_small=is_clause or part.text[:1].islower())
+        if not lacks_stop(part.text):
             return part
         ids = self._source.encode(part.text + self._full_stop)
         return replace(part, ids=ids, full_stop=self._full_stop) if len(ids) <= self._limit else part

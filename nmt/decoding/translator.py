@@ -24,6 +24,7 @@ from nmt.formats.letter_case import (
     as_usual,
     capitals,
     in_capitals,
+    inside_sentence,
     is_in_capitals,
     is_in_title_case,
     pair_as_usual,
@@ -485,8 +486,13 @@ class Translator(Pipeline[Translation]):
         return found
 
     def _texts(self, line: SplitLine, rank: int) -> list[str]:
-        """Return the parts' translations, without spaces that a model adds at their ends."""
-        return [each.decoded(self._target.decode).strip(" ") for each in line.of_rank(rank)]
+        """Return the parts' translations, without spaces that a model adds at their ends, and capitals."""
+        _, target = self.direction_of(line.request.direction)
+        texts = list[str]()
+        for part, each in zip(line.parts, line.of_rank(rank), strict=True):
+            text = each.decoded(self._target.decode).strip(" ")
+            texts.append(inside_sentence(text, self._target, target or "") if part.is_small else text)
+        return texts
 
     def _with_codes(self, line: SplitLine, segment: Segment, rank: int) -> str:
         """Put the line's codes into the joined translations of this `rank`."""

@@ -22,7 +22,7 @@ from nmt.formats.frames import Frames
 from nmt.formats.letter_case import KEPT
 from nmt.formats.names import SIGNS, amounts
 from nmt.formats.numbers import ALONE, PLAIN
-from nmt.formats.sentences import ABBREVIATIONS, FULL_STOPS, SentenceSplitter
+from nmt.formats.sentences import ABBREVIATIONS, CLAUSE_MARKS, FULL_STOPS, SentenceSplitter, listed
 from nmt.formats.tags import TAGS
 from nmt.formats.terms import COPIED
 from nmt.parsing.linearization import TreeVocabulary
@@ -117,7 +117,11 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
         lengths = bundle.lengths
         values["directions"] = directions
         values["titles"] = bundle.recipe.data.has_titles
-        values["lengths"] = lengths.model_dump() if lengths else None
+        values["lengths"] = None
+        if lengths:
+            clauses = {mark: CLAUSE_MARKS[mark].pattern for mark in lengths.unseen}
+            values["lengths"] = lengths.model_dump() | {"clauses": clauses}
+        values["starters"] = {each["target"]: sorted(listed("starters", each["target"])) for each in directions}
         values["kept"] = [TAGS.pattern, *KEPT.table()]
         values["copied"] = [*COPIED.table(), amounts(tokenizer.source.lacking(SIGNS))]
         values["number"] = ALONE.pattern

@@ -58,6 +58,8 @@ _ROMAN = "X{0,3}(?:IX|IV|V?I{2,3})|X{1,3}(?:VI?|I)|X{2,3}"  # numerals that are 
 _AS_THEY_ARE = re.compile(rf"[^\W\d_]\.|(?:{_ROMAN})(?!\w)|{_MIXED.pattern}")
 _KEYS = {**dict.fromkeys("“”„«»", '"'), **dict.fromkeys("‘’‚", "'"), **dict.fromkeys("‑–—", "-"), "…": "."}
 """What texts have in place of signs of typography that no key has"""
+POLITE = frozenset({"sie", "ihr", "ihre", "ihren", "ihrem", "ihrer", "ihnen"})
+"""Words that German writes with a capital to say you"""
 _FIRST_WORD = re.compile(r"[^\W\d_]+")
 _CONSONANTS = re.compile("(?!MRS$)[B-DF-HJ-NP-TV-XZ]{3,}")
 
@@ -341,13 +343,16 @@ def as_usual(text: str, vocabulary: Speller, language: str = "", copied: Sequenc
     return text
 
 
-def inside_sentence(text: str, vocabulary: Speller) -> str:
+def inside_sentence(text: str, vocabulary: Speller, language: str = "") -> str:
     """Return a text that begins a sentence as it goes on in one: in a small letter, unless its word has a capital."""
     found = _FIRST_WORD.match(text)
     if not found or found[0] == "I":
         return text
     small = text[0].lower() + found[0][1:]
-    if len(small) != found.end() or _rareness(vocabulary, small) >= _rareness(vocabulary, found[0]):
+    if len(small) != found.end() or (small in POLITE and Language.of(language).base == "de"):
+        return text
+    is_name = _rareness(vocabulary, small) >= _rareness(vocabulary, found[0])
+    if is_name and small not in listed("starters", language):
         return text
     return small + text[found.end() :]
 

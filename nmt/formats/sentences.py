@@ -52,6 +52,15 @@ ABBREVIATIONS = frozenset[str]().union(
 """Abbreviations of all languages, in lower case and without their final full stop"""
 ELLIPSES = ("...", "…")
 NEARLY_ALL = 0.95  # of the training sources: those that end in a mark
+HARDLY_ANY = 0.005  # of the training sources: those with a mark that the model is not shown then
+DASH = "–"
+_ENTITIES = "".join(f"(?<!&{name})" for name in ("amp", "lt", "gt", "quot", "apos", "nbsp", "#39"))
+CLAUSE_MARKS = {
+    ";": re.compile(rf"(?<=[^\s;]){_ENTITIES}\s?;(?=\s+\S)"),
+    ":": re.compile(r"(?<=[^\s:])\s?:(?=\s+\S)(?!(?<=\d:)\s+\d)"),  # not in 10: 30
+    DASH: re.compile(r"(?<=[^\s\d])\s+[–—-]{1,2}(?=\s+[^\W\d_])"),
+}
+"""Patterns of marks between clauses, with the space before them"""
 CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
 """Marks that may stand behind the end of a sentence: closing quotation marks and brackets"""
 _EXCLAMATION = re.compile(r"(?<=\S)\s*[!！]+\Z")
@@ -287,6 +296,31 @@ def usual_stop(texts: Sequence[str]) -> str:
     return mark if mark in FULL_STOPS else ""
 
 
+def unseen_marks(texts: Sequence[str]) -> str:
+    """Return the marks between clauses, of those in CLAUSE_MARKS, that hardly any of `texts` has."""
+    unseen = ""
+    for mark, pattern in CLAUSE_MARKS.items():
+        seen = sum(pattern.search(text) is not None for text in texts)
+        if seen < HARDLY_ANY * len(texts):
+            unseen += mark
+    return unseen
+
+
+def clauses(sentence: str, marks: str) -> list[int]:
+    """Return where clauses of a sentence end and begin: before and behind each mark between them, of those in `marks`.
+
+    Dashes may enclose what is put in, so only one that is alone counts.
+    """
+    cuts = list[int]()
+    for mark in marks:
+        found = [*CLAUSE_MARKS[mark].finditer(sentence)]
+        if mark == DASH and len(found) > 1:
+            continue
+        for each in found:
+            cuts += each.span()
+    return sorted(cuts)
+
+
 def with_end_of(source: str, output: str) -> str:
     """Return an output that ends as its source does: in a full stop or exclamation mark only if this has one.
 
@@ -358,6 +392,8 @@ class TrainedLengths(BaseModel):
     """99.9th percentile of the length ratio"""
     full_stop: str = ""
     """What ends most sources, if nearly all end in a mark of sentences: the model has seen few that do not"""
+    unseen: str = ""
+    """Marks between clauses that hardly any source has"""
 
     @classmethod
     def of(
@@ -367,6 +403,7 @@ class TrainedLengths(BaseModel):
         targets: Sequence[int],
         sentences: Sequence[int],
         full_stop: str = "",
+        unseen: str = "",
     ) -> Self:
         """Compute the quantiles from the lengths and source sentence counts of at least one pair."""
         ratios = sorted((target + 1) / (source + 1) for source, target in zip(sources, targets, strict=True))
@@ -381,6 +418,7 @@ class TrainedLengths(BaseModel):
             least_ratio=_quantile(ratios, 0.001),
             greatest_ratio=_quantile(ratios, 0.999),
             full_stop=full_stop,
+            unseen=unseen,
         )
 
     def is_unusual(self, source: int, target: int) -> bool:

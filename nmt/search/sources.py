@@ -70,6 +70,7 @@ class Source:
     kinds: Sequence[int] = ()  # of its words, which the leaves of its tree must fit; parsers only
     text: str = ""  # translators only, as all below
     full_stop: str = ""  # what `ids` have behind `text`, since the model knows few sources that lack it
+    is_small: bool = False  # whether outputs begin in a small letter, as `text` does: the model always writes a capital
     start: int = 0  # offset of `text` in its line
     first: Sequence[int] = ()  # symbols before its outputs that are no part of their text, length or score
     prefix: Prefix | None = None  # forced beginning of its outputs

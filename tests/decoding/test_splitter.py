@@ -133,6 +133,49 @@ def test_a_model_of_sentences_that_end_gets_no_other_ones(line: str, expected: l
     assert "".join(part.text for part in found).replace(" ", "") in line.replace(" ", "")  # what is aligned is the line
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("It was cold; we stayed at home.", ["It was cold", "we stayed at home."]),
+        ("Tom: I am tired. Mary: Me too.", ["Tom", "I am tired.", "Mary", "Me too."]),
+        ("Go on – I wait – if you like.", ["Go on – I wait – if you like."]),
+        ("Go on – I wait.", ["Go on", "I wait."]),
+        ("At 10:30; not later", ["At 10:30", "not later"]),
+        ("Chapter 5: The dog", ["Chapter 5", "The dog"]),
+        ("He won 10: 3.", ["He won 10: 3."]),
+        ("Tom &amp; Mary :-)", ["Tom &amp; Mary :-)"]),
+        ("10 - 5; 3", ["10 - 5", "3"]),
+        ('He said "no"; she left.', ['He said "no"', "she left."]),
+    ],
+)
+def test_clauses_behind_marks_that_the_model_has_not_seen_are_parts(line: str, expected: list[str]) -> None:
+    lengths = ONE_SENTENCE.model_copy(update={"unseen": ";:–"})
+    vocabulary: Any = Words()
+    splitter = LineSplitter(vocabulary, Decoding(), lengths)
+    found = splitter.split(line, ends=splitter.ends_around_others(line, ()))
+    assert [part.text for part in found] == expected
+    seen = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE)
+    assert len(seen.split(line, ends=seen.ends_around_others(line, ()))) <= line.count(".") + 1
+
+
+@pytest.mark.parametrize(
+    ("line", "small"),
+    [
+        ("a dog", [True]),
+        ("A dog", [False]),
+        ("It was cold; we stayed.", [False, True]),
+        ("It was cold; I stayed.", [False, True]),
+        ("I stayed: It was cold.", [False, False]),
+    ],
+)
+def test_what_goes_on_in_small_letters_is_translated_so(line: str, small: list[bool]) -> None:
+    lengths = ONE_SENTENCE.model_copy(update={"full_stop": ".", "unseen": ";:–"})
+    vocabulary: Any = Words()
+    splitter = LineSplitter(vocabulary, Decoding(), lengths)
+    found = splitter.split(line, ends=splitter.ends_around_others(line, ()))
+    assert [part.is_small for part in found] == small
+
+
 def test_a_full_stop_that_the_line_lacks_does_not_make_a_part_too_long() -> None:
     ended = ONE_SENTENCE.model_copy(update={"full_stop": " ."})
     assert parts("a b c", ended, max_source=3) == ["a b c"]

@@ -57,6 +57,7 @@ LENGTHS = {"language": "en", "sentences": 1, "usual_sentences": 1, "source": 30,
     "least_ratio": 0.5,
     "greatest_ratio": 2.0,
     "full_stop": ".",
+    "unseen": ";:–",
 }
 
 
@@ -173,12 +174,25 @@ def test_page_gives_the_full_stop_that_nearly_all_sources_of_training_have(tmp_p
         "a b c d e f g",
     ]
     lines += ["The dog sees the cat and the big tree of the house", "the cat?", "1st", "the dog –", "犬", "the\tdog"]
+    lines += [
+        "The dog; the cat – it",
+        "Tom &amp; the dog: I see; I'm",
+        "TOM: I see the cat.",
+        "a - b - c; 3 - 4",
+        "it; The",
+        "The dog 5: the 10: 3",
+    ]
     parts, *answers = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
     model = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
     found = [[part["ids"] for part in of_line] for of_line in parts["parts"]]
-    assert found == [[ids for ids, _ in result.pairs] for result in model.stream(lines)]
+    results = list(model.stream(lines))
+    assert found == [[ids for ids, _ in result.pairs] for result in results]
     stop = model.tokenizer.source.encode("the dog.")[-1]
     assert [ids[-1] == stop for ids, *_ in found[:4]] == [True] * 4
+    outputs = {answer["key"]: answer["output"]["text"] for answer in answers if "key" in answer}
+    for line, of_line, result in zip(lines, parts["parts"], results, strict=True):
+        if [part["text"] for part in of_line] == [line] and "%" not in line:
+            assert outputs[of_line[0]["key"]] == result.texts[0]
 
 
 def test_page_writes_the_sentences_in_capitals_that_are_so(tmp_path):

@@ -81,6 +81,19 @@ def test_a_text_goes_on_in_a_sentence_in_a_small_letter_unless_its_word_has_a_ca
     assert inside_sentence(text, Vocabulary()) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("Elle zebra", "fr", "elle zebra"),
+        ("Elle zebra", "de", "Elle zebra"),
+        ("Er zebra", "de", "er zebra"),
+        ("Sie zebra", "de", "Sie zebra"),  # it may say you
+    ],
+)
+def test_words_that_are_no_names_go_on_in_small_letters(text: str, language: str, expected: str) -> None:
+    assert inside_sentence(text, Vocabulary(), language) == expected
+
+
 def test_what_a_format_keeps_does_not_count() -> None:
     assert is_in_capitals("PRESS ok NOW", [Span(6, 8)])
     assert without_capitals("PRESS THE NOW", Vocabulary(), copied=[Span(6, 9)]) == "Press THE now"

@@ -15,6 +15,7 @@ from nmt.formats.sentences import (
     SentenceSplitter,
     TrainedLengths,
     lacks_stop,
+    unseen_marks,
     usual_stop,
     with_end_of,
 )
@@ -159,6 +160,12 @@ def test_a_target_beyond_the_ratios_of_training_is_unusual(source: int, target: 
 )
 def test_the_usual_stop_is_what_ends_most_of_texts_that_nearly_all_end(last: list[str], stop: str) -> None:
     assert usual_stop(last) == stop
+
+
+def test_marks_are_unseen_if_hardly_any_text_has_them() -> None:
+    texts = ["He came at 10:30; she left."] * 5 + ["Tom: Go!"] * 6 + ["A dog – or a cat"] * 1 + ["They left."] * 988
+    assert unseen_marks(texts) == "–"
+    assert unseen_marks(texts * 2 + ["They left."]) == ";–"
 
 
 @pytest.mark.parametrize("text", ["a dog", "I am 30", 'He said "yes"', "a dog (brown)", "der Hund ", "chapter 5"])

@@ -120,6 +120,17 @@ function inStyle(text, style, language, kept) {
   return found + text.slice(last);
 }
 
+const POLITE = new Set(["sie", "ihr", "ihre", "ihren", "ihrem", "ihrer", "ihnen"]);  // with a capital, German for you
+
+/** Returns a text that begins a sentence as it goes on in one: in a small letter, unless its word has a capital. */
+function insideSentence(text, vocabulary, starters, language) {
+  const [word] = /^[\p{L}\p{Nl}\p{No}]+/u.exec(text) ?? [""], small = text.slice(0, 1).toLowerCase() + word.slice(1);
+  if (!word || word === "I" || small.length !== word.length || (language === "de" && POLITE.has(small))) return text;
+  const rules = new CaseRules(vocabulary, {});
+  const isName = rules.rareness(small) >= rules.rareness(word);
+  return isName && !starters.has(small) ? text : small + text.slice(word.length);
+}
+
 /** Reads the words of a text: {at, text, small, withCapital, begins, isPronoun, isAbbreviation, isFunctionWord, follows}. */
 function* readWords(text, {language, stops, closing, kept, abbreviations, functionWords}) {
   const ended = new RegExp(`[${escaped(stops)}][${escaped(closing)}]*\\s[^\\p{L}\\p{N}_]*$`, "u");

@@ -113,6 +113,7 @@ class SentenceSplitter {
   wordBefore(text, end, start) { return this.last.exec(text.slice(Math.max(start, end - LONGEST_WORD), end))[0]; }
 }
 
+const CLAUSE_SIGNS = /[;:][\s\x1c-\x1f\x85]|[\s\x1c-\x1f\x85][–—-]{1,2}[\s\x1c-\x1f\x85]/;
 const ELLIPSES = ["...", "…"];
 const SPACES = " \\t\\u00a0\\u2009\\u202f\\u3000";
 
@@ -235,6 +236,8 @@ class LineSplitter {
     this.hasFrames = decoding.keep && this.how !== "none";
     this.sentences = new SentenceSplitter(table);
     this.fullStop = this.hasFrames && lengths ? lengths.full_stop : "";
+    const clauses = this.hasFrames && lengths ? lengths.clauses : {};
+    this.clauseMarks = Object.entries(clauses).map(([mark, pattern]) => [mark, expression(pattern, "g")]);
     this.longest = this.limit = Math.max(1, decoding.max_source - symbols.length);
     if (!lengths && this.how === "auto") this.how = "sentences";
     if (lengths && ["auto", "sentences"].includes(this.how)) this.longest = Math.min(this.longest, Math.max(1, lengths.longest_source));
@@ -268,12 +271,14 @@ class LineSplitter {
   /** Returns where a line's sentences begin if some of them are in brackets or quotation marks, or in capitals; else 0. */
   startsAroundOthers(line, isInCapitals) {
     const mayBeFramed = this.hasFrames && this.frames.mayBeInside(line);
-    if (!mayBeFramed && !/\p{Uppercase}{2}/u.test(line)) return [0];  // at once, like most lines
+    const mayHaveClauses = CLAUSE_SIGNS.test(line) && this.clauseMarks.length > 0;
+    if (!mayBeFramed && !mayHaveClauses && !/\p{Uppercase}{2}/u.test(line)) return [0];  // at once, like most lines
     if (["none", "length"].includes(this.how) || isInCapitals(line)) return [0];
     const marks = this.sentences.stops + this.sentences.wide, starts = [0];
     let at = 0, isOther = false;
     for (const sentence of this.sentences.split(line)) {
-      const cuts = mayBeFramed ? [...this.frames.asides(sentence), this.frames.quotation(sentence, marks)] : [];
+      const cuts = mayHaveClauses ? this.clauses(sentence) : [];
+      if (mayBeFramed) cuts.push(...this.frames.asides(sentence), this.frames.quotation(sentence, marks));
       const inner = cuts.filter(Boolean).sort((one, other) => one - other);
       starts.push(...inner.map((each) => at + each));
       isOther ||= inner.length > 0 || isInCapitals(sentence);
@@ -282,6 +287,20 @@ class LineSplitter {
       starts.push(at);
     }
     return isOther ? starts.slice(0, -1) : [0];
+  }
+
+  /** Returns where clauses of a sentence end and begin: around each mark between them that the model has not seen. */
+  clauses(sentence) {
+    return this.clauseMarks.flatMap(([mark, pattern]) => {
+      const found = [...sentence.matchAll(pattern)];
+      return mark === "–" && found.length > 1 ? [] : found.flatMap(({0: {length}, index}) => [index, index + length]);
+    });
+  }
+
+  /** Tells whether the translation of a part begins in a small letter, as it does itself; `before` is the line before. */
+  goesOnSmall(text, before) {
+    const isClause = /[;:–—-]$/.test(before.trimEnd()) && text.startsWith("I ");
+    return Boolean(this.fullStop) && (isClause || /^\p{Lowercase}/u.test(text));
   }
 
   size(text) { return this.vocabulary.encode(text.trimEnd()).length; }

@@ -39,7 +39,8 @@ class Translator {
     return cells.flatMap(({text, usual, at}) => (hasWords(text) ? splitter.split(usual) : []).map((part) => ({
       ...part,
       start: part.start + at,
-      style: style || styleOf(text, usual, this.kept).replace("title", ""),
+      style: style || styleOf(text, usual, this.kept).replace("title", "")
+        || (splitter.goesOnSmall(part.text, line.slice(0, part.start + at)) ? "small" : ""),
       text: text.slice(part.start, part.start + part.text.length),
     })));
   }
@@ -153,11 +154,15 @@ async function answer({kind, number, ...asked}) {
   }
 }
 
-/** Returns a translation in the capitals of its source. */
+/** Returns a translation in the capitals of its source, or beginning in a small letter as this does. */
 function dressed(output, {style, direction}) {
   if (!style || (style === "title" && !translator.values.titles)) return output;
-  const [, language] = translator.values.directions[direction].languages;
+  const {target, languages: [, language]} = translator.values.directions[direction];
   const write = (each) => inStyle(each, style, language, translator.kept);
+  if (style === "small") {
+    const text = insideSentence(output.text, translator.target, new Set(translator.values.starters[target]), language);
+    return {...output, text, words: output.words.map((word, at) => at ? word : text[0] + word.slice(1))};
+  }
   return {...output, text: write(output.text), words: output.words.map(write)};
 }
 
