@@ -15,7 +15,16 @@ from operator import attrgetter
 from nmt.formats.frames import Frames
 from nmt.formats.letter_case import has_word_in_capitals, is_in_capitals
 from nmt.formats.names import SIGNS, amounts
-from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths, clauses, lacks_stop
+from nmt.formats.sentences import (
+    CLAUSE_MARKS,
+    STOPS,
+    WIDE,
+    SentenceSplitter,
+    TrainedLengths,
+    clauses,
+    lacks_stop,
+    with_one_mark,
+)
 from nmt.formats.terms import Phrase, Span, offsets_in
 from nmt.recipe import Decoding
 from nmt.search.sources import Source
@@ -24,8 +33,7 @@ from nmt.text.scripts import UNSPACED, has_words, is_wide, joins
 from nmt.text.vocabulary import SPACE_MARK, Vocabulary
 
 ENDS = (tuple(STOPS + WIDE), tuple(",;:–—،؛、，；："))  # sentence and clause punctuation to cut after
-CLAUSE_ENDS = tuple(";:–—-")
-CLAUSE_SIGNS = re.compile(r"[;:]\s|\s[–—-]{1,2}\s")
+_BEFORE_CLAUSE = re.compile(r"[^\W_](?:\s?;|\s[–—-]{1,2})\s*\Z")  # not behind a colon, as in Tom: I see
 _CLOSING = re.compile(rf"[\s{re.escape(STOPS + WIDE)},;:،؛、，；：)\]}}»”’\"'）」』】]*")
 
 
@@ -66,7 +74,7 @@ class LineSplitter:
         self._has_frames = decoding.keep and self._how != "none"
         self._full_stop = ""
         self._unseen = ""
-        if lengths and self._has_frames:
+        if lengths and lengths.full_stop and self._has_frames:  # the model has seen only whole sentences
             self._full_stop = lengths.full_stop
             self._unseen = lengths.unseen
 
@@ -105,10 +113,11 @@ class LineSplitter:
         """Return where a line's sentences end if some of them are in brackets or quotation marks, or in capitals.
 
         They are parts of their own then, and only the translations of those in capitals are in capitals. So are items
-        behind the first, as in - Who? - Me., what introduces a quotation, and asides: (laughs) I see.
+        behind the first, as in - Who? - Me., what introduces a quotation, asides, as in (laughs) I see., and clauses
+        between marks that the model has not seen.
         """
         may_be_framed = self._has_frames and self._frames.may_be_inside(text)
-        may_have_clauses = bool(self._unseen and CLAUSE_SIGNS.search(text))
+        may_have_clauses = any(CLAUSE_MARKS[mark].search(text) for mark in self._unseen)
         if not (may_be_framed or may_have_clauses or has_word_in_capitals(text)):
             return []  # at once, like most lines
         if self._how in ("none", "length") or is_in_capitals(text):
@@ -148,14 +157,17 @@ class LineSplitter:
     def _as_sentence(self, part: Source, before: str) -> Source:
         """Return a part of a line as a model that has seen only whole sentences knows it.
 
-        It gets a full stop if it has no end, and its outputs, which begin in a capital, small letters if it does.
+        It gets a full stop if it has no end, and one mark for several. Outputs, which begin in a capital, get a small
+        letter if the part does.
         """
-        is_clause = before.rstrip().endswith(CLAUSE_ENDS) and part.text.startswith("I ")
+        is_clause = part.text.startswith("I ") and _BEFORE_CLAUSE.search(before) is not None
         part = replace(part, is_small=is_clause or part.text[:1].islower())
-        if not lacks_stop(part.text):
+        full_stop = self._full_stop if lacks_stop(part.text) else ""
+        text = with_one_mark(part.text) + full_stop
+        if text == part.text:
             return part
-        ids = self._source.encode(part.text + self._full_stop)
-        return replace(part, ids=ids, full_stop=self._full_stop) if len(ids) <= self._limit else part
+        ids = self._source.encode(text)
+        return replace(part, ids=ids, full_stop=full_stop) if len(ids) <= self._limit else part
 
     def _stretches(
         self, text: str, start: int, phrases: Sequence[Phrase], sentence_ends: Sequence[int]

@@ -486,7 +486,7 @@ class Translator(Pipeline[Translation]):
         return found
 
     def _texts(self, line: SplitLine, rank: int) -> list[str]:
-        """Return the parts' translations, without spaces that a model adds at their ends, and capitals."""
+        """Return the parts' translations, without the spaces and capitals that a model adds at their ends."""
         _, target = self.direction_of(line.request.direction)
         texts = list[str]()
         for part, each in zip(line.parts, line.of_rank(rank), strict=True):

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from nmt.text.language_codes import Language
-from nmt.text.scripts import UNSPACED, joins
+from nmt.text.scripts import UNSPACED, has_words, joins
 
 
 def _characters(ranges: str) -> str:
@@ -51,6 +51,7 @@ ABBREVIATIONS = frozenset[str]().union(
 )
 """Abbreviations of all languages, in lower case and without their final full stop"""
 ELLIPSES = ("...", "…")
+EMPHATIC = re.compile(r"[!?！？]{2,}\Z")
 NEARLY_ALL = 0.95  # of the training sources: those that end in a mark
 HARDLY_ANY = 0.005  # of the training sources: those with a mark that the model is not shown then
 DASH = "–"
@@ -267,15 +268,20 @@ class SentenceSplitter:
 
 
 def end_of(source: str) -> str | None:
-    """Return what ends a translation in place of a full stop, as in its source: a comma, a colon, an ellipsis, nothing.
+    """Return what ends a translation in place of a full stop, as in its source: a comma, a colon, an ellipsis, several
+    marks such as ?!, or nothing.
 
-    Return None if it may have one: behind punctuation, and in scripts without spaces, which often have none themselves.
+    Return None if it may have one: behind other punctuation, and in scripts without spaces, which often have none
+    themselves.
     """
     bare = source.rstrip(CLOSING + _SPACES)
     last = bare[-1:]
     for ellipsis in ELLIPSES:
         if bare.endswith(ellipsis):
             return ellipsis
+    emphatic = EMPHATIC.search(bare)
+    if emphatic:
+        return emphatic[0]
     if not last or last in STOPS + WIDE + ";" or UNSPACED.match(last):  # ; asks in Greek
         return None
     return last if last in ",:" else ""
@@ -284,6 +290,15 @@ def end_of(source: str) -> str | None:
 def lacks_stop(text: str) -> bool:
     """Return whether a text ends in a word, without a full stop or another mark behind it."""
     return end_of(text) == "" and joins(text.rstrip(CLOSING + _SPACES)[-1:])
+
+
+def with_one_mark(text: str) -> str:
+    """Return a text that ends in one mark instead of several, a question mark if it has one: Really? for Really?!"""
+    found = EMPHATIC.search(text)
+    if not found:
+        return text
+    question = re.search("[?？]", found[0])
+    return text[: found.start()] + (question or found)[0][0]
 
 
 def usual_stop(texts: Sequence[str]) -> str:
@@ -332,6 +347,10 @@ def with_end_of(source: str, output: str) -> str:
     whole = output.rstrip()
     text = without_exclamation(source, whole)
     tail = output[len(whole) :]
+    if EMPHATIC.fullmatch(end):
+        bare = text.rstrip(STOPS)
+        may_end_so = has_words(bare) and not bare.endswith(tuple(CLOSING + WIDE))
+        return bare + end + tail if may_end_so else output
     if end in ELLIPSES and text and (joins(text[-1]) or (text[-1] == "." and text[-2:-1] not in STOPS)):
         return text.removesuffix(".") + end + tail
     if text != whole:
@@ -379,7 +398,7 @@ class TrainedLengths(BaseModel):
     language: str
     """Source language code"""
     sentences: Count
-    """99th percentile of the number of sentences per source"""
+    """95th percentile of the number of sentences per source"""
     usual_sentences: Count
     """Median number of sentences per source"""
     source: Count
@@ -391,7 +410,7 @@ class TrainedLengths(BaseModel):
     greatest_ratio: Ratio
     """99.9th percentile of the length ratio"""
     full_stop: str = ""
-    """What ends most sources, if nearly all end in a mark of sentences: the model has seen few that do not"""
+    """What ends most sources, if nearly all end in a mark: the model has seen hardly anything but whole sentences"""
     unseen: str = ""
     """Marks between clauses that hardly any source has"""
 
@@ -411,7 +430,7 @@ class TrainedLengths(BaseModel):
         lengths = sorted(sources)
         return cls(
             language=language,
-            sentences=_quantile(counts, 0.99),
+            sentences=_quantile(counts, 0.95),
             usual_sentences=_quantile(counts, 0.5),
             source=_quantile(lengths, 0.99),
             longest_source=_quantile(lengths, 0.999),

@@ -149,7 +149,7 @@ def test_a_model_of_sentences_that_end_gets_no_other_ones(line: str, expected: l
     ],
 )
 def test_clauses_behind_marks_that_the_model_has_not_seen_are_parts(line: str, expected: list[str]) -> None:
-    lengths = ONE_SENTENCE.model_copy(update={"unseen": ";:–"})
+    lengths = ONE_SENTENCE.model_copy(update={"full_stop": ".", "unseen": ";:–"})
     vocabulary: Any = Words()
     splitter = LineSplitter(vocabulary, Decoding(), lengths)
     found = splitter.split(line, ends=splitter.ends_around_others(line, ()))
@@ -166,6 +166,8 @@ def test_clauses_behind_marks_that_the_model_has_not_seen_are_parts(line: str, e
         ("It was cold; we stayed.", [False, True]),
         ("It was cold; I stayed.", [False, True]),
         ("I stayed: It was cold.", [False, False]),
+        ("Tom: I am cold.", [False, False]),
+        ("- I am cold. - I am not.", [False, False]),
     ],
 )
 def test_what_goes_on_in_small_letters_is_translated_so(line: str, small: list[bool]) -> None:

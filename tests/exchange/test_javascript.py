@@ -170,7 +170,6 @@ def test_page_gives_the_full_stop_that_nearly_all_sources_of_training_have(tmp_p
         "(the dog)",
         "the tree (big)",
         "the dog,",
-        "the dog %s",
         "a b c d e f g",
     ]
     lines += ["The dog sees the cat and the big tree of the house", "the cat?", "1st", "the dog –", "犬", "the\tdog"]
@@ -181,6 +180,8 @@ def test_page_gives_the_full_stop_that_nearly_all_sources_of_training_have(tmp_p
         "a - b - c; 3 - 4",
         "it; The",
         "The dog 5: the 10: 3",
+        "The dog?!",
+        "the cat!! The dog??",
     ]
     parts, *answers = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
     model = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
@@ -189,10 +190,8 @@ def test_page_gives_the_full_stop_that_nearly_all_sources_of_training_have(tmp_p
     assert found == [[ids for ids, _ in result.pairs] for result in results]
     stop = model.tokenizer.source.encode("the dog.")[-1]
     assert [ids[-1] == stop for ids, *_ in found[:4]] == [True] * 4
-    outputs = {answer["key"]: answer["output"]["text"] for answer in answers if "key" in answer}
-    for line, of_line, result in zip(lines, parts["parts"], results, strict=True):
-        if [part["text"] for part in of_line] == [line] and "%" not in line:
-            assert outputs[of_line[0]["key"]] == result.texts[0]
+    texts = joined_by_page(lines, parts, answers[:-1])  # a random model writes line breaks, which become spaces
+    assert [text.split() for text in texts] == [result.texts[0].split() for result in results]
 
 
 def test_page_writes_the_sentences_in_capitals_that_are_so(tmp_path):
@@ -244,7 +243,7 @@ def test_page_puts_numbers_of_the_source_in_the_place_of_others():
 def test_page_ends_a_translation_as_its_source():
     random.seed(1)
     words = ["the dog", "früh am 3", "早上", "etc", "p.m", "J", "il y a", "in 1984", "(so", "😀"]
-    ends = ["", ".", "...", "…", "!", " !", "!!", ":", ",", "。", '."', ")", " ", "?", ".\u202f»", ":."]
+    ends = ["", ".", "...", "…", "!", " !", "!!", "?!", "？！", ":", ",", "。", '."', ")", " ", "?", ".\u202f»", ":."]
     texts = [[random.choice(words) + random.choice(ends) for _ in range(2)] for _ in range(900)]
     expected = [with_end_of(source, output) for source, output in texts]
     assert sum(found != output for found, (_, output) in zip(expected, texts, strict=True)) > 20

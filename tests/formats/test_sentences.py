@@ -18,6 +18,7 @@ from nmt.formats.sentences import (
     unseen_marks,
     usual_stop,
     with_end_of,
+    with_one_mark,
 )
 
 MARKED = [
@@ -160,6 +161,29 @@ def test_a_target_beyond_the_ratios_of_training_is_unusual(source: int, target: 
 )
 def test_the_usual_stop_is_what_ends_most_of_texts_that_nearly_all_end(last: list[str], stop: str) -> None:
     assert usual_stop(last) == stop
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "expected"),
+    [
+        ("Really?!", "Vraiment !", "Vraiment ?!"),
+        ("Really???", "Vraiment ?", "Vraiment ???"),
+        ("Stop!!", "Arrête", "Arrête!!"),
+        ("Stop!!", "¡Alto!", "¡Alto!!"),
+        ("Really?!", "真的吗？", "真的吗？"),
+        ("Really?!", "?", "?"),
+        ("Really?!", "Il dit : « Oui »", "Il dit : « Oui »"),
+    ],
+)
+def test_several_marks_stay_several(source: str, output: str, expected: str) -> None:
+    assert with_end_of(source, output) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "one"), [("So?!", "So?"), ("So!!!", "So!"), ("So？！", "So？"), ("So!", "So!"), ("", "")]
+)
+def test_a_model_of_sentences_gets_one_mark(text: str, one: str) -> None:
+    assert with_one_mark(text) == one
 
 
 def test_marks_are_unseen_if_hardly_any_text_has_them() -> None:

@@ -113,8 +113,8 @@ class SentenceSplitter {
   wordBefore(text, end, start) { return this.last.exec(text.slice(Math.max(start, end - LONGEST_WORD), end))[0]; }
 }
 
-const CLAUSE_SIGNS = /[;:][\s\x1c-\x1f\x85]|[\s\x1c-\x1f\x85][–—-]{1,2}[\s\x1c-\x1f\x85]/;
 const ELLIPSES = ["...", "…"];
+const EMPHATIC = /[!?！？]{2,}$/;
 const SPACES = " \\t\\u00a0\\u2009\\u202f\\u3000";
 
 /** Returns a text without the brackets, quotation marks and spaces at its end. */
@@ -124,6 +124,8 @@ const bareOf = (text, closing) => text.replace(new RegExp(`[${escaped(closing)}$
 function endOf(bare, {stops, wide}) {
   const last = [...bare].at(-1), ellipsis = ELLIPSES.find((each) => bare.endsWith(each));
   if (ellipsis) return ellipsis;
+  const emphatic = EMPHATIC.exec(bare);
+  if (emphatic) return emphatic[0];
   if (!last || `${stops}${wide};`.includes(last) || UNSPACED.test(last)) return null;  // ; asks in Greek
   return ",:".includes(last) ? last : "";
 }
@@ -143,6 +145,10 @@ function withEndOf(source, output, {stops, wide, closing}, {fullStops, abbreviat
   if (mark === null) return output;
   const whole = output.trimEnd(), mayExclaim = /[!！]/.test(source) || whole.includes("¡");
   const text = mayExclaim ? whole : whole.replace(/(?<=\S)\s*[!！]+$/, ""), tail = output.slice(whole.length);
+  if (EMPHATIC.test(mark)) {
+    const bare = text.replace(new RegExp(`[${escaped(stops)}]+$`, "u"), "");
+    return HAS_WORDS.test(bare) && !`${closing}${wide}`.includes([...bare].at(-1)) ? bare + mark + tail : output;
+  }
   const [stop, before] = [...text].reverse();
   const isStopped = stop && fullStops.includes(stop) && !stops.includes(before);
   if (ellipsis && stop && (JOINS.test(stop) || (stop === "." && isStopped))) {
@@ -236,7 +242,7 @@ class LineSplitter {
     this.hasFrames = decoding.keep && this.how !== "none";
     this.sentences = new SentenceSplitter(table);
     this.fullStop = this.hasFrames && lengths ? lengths.full_stop : "";
-    const clauses = this.hasFrames && lengths ? lengths.clauses : {};
+    const clauses = this.fullStop ? lengths.clauses : {};
     this.clauseMarks = Object.entries(clauses).map(([mark, pattern]) => [mark, expression(pattern, "g")]);
     this.longest = this.limit = Math.max(1, decoding.max_source - symbols.length);
     if (!lengths && this.how === "auto") this.how = "sentences";
@@ -256,13 +262,16 @@ class LineSplitter {
       parts.push(...this.cut(sentence.text, at + sentence.start));
       at += group.length;
     }
-    return parts.map((part) => this.stopped(part));
+    return parts.map((part) => this.asSentence(part));
   }
 
-  /** Returns a part that ends in a full stop for the model, if it has no end and the model knows few such parts. */
-  stopped(part) {
-    if (!this.fullStop || !lacksStop(part.text, this.sentences)) return part;
-    const ids = this.vocabulary.encode(part.text + this.fullStop);
+  /** Returns a part as a model of whole sentences knows it: with a full stop if it has no end, and one mark for several. */
+  asSentence(part) {
+    if (!this.fullStop) return part;
+    const oneMark = part.text.replace(EMPHATIC, (marks) => /[?？]/.exec(marks)?.[0] ?? marks[0]);
+    const text = oneMark + (lacksStop(part.text, this.sentences) ? this.fullStop : "");
+    if (text === part.text) return part;
+    const ids = this.vocabulary.encode(text);
     return ids.length <= this.limit ? {...part, ids} : part;
   }
 
@@ -271,7 +280,7 @@ class LineSplitter {
   /** Returns where a line's sentences begin if some of them are in brackets or quotation marks, or in capitals; else 0. */
   startsAroundOthers(line, isInCapitals) {
     const mayBeFramed = this.hasFrames && this.frames.mayBeInside(line);
-    const mayHaveClauses = CLAUSE_SIGNS.test(line) && this.clauseMarks.length > 0;
+    const mayHaveClauses = this.clauseMarks.some(([, pattern]) => line.search(pattern) >= 0);
     if (!mayBeFramed && !mayHaveClauses && !/\p{Uppercase}{2}/u.test(line)) return [0];  // at once, like most lines
     if (["none", "length"].includes(this.how) || isInCapitals(line)) return [0];
     const marks = this.sentences.stops + this.sentences.wide, starts = [0];
@@ -299,7 +308,7 @@ class LineSplitter {
 
   /** Tells whether the translation of a part begins in a small letter, as it does itself; `before` is the line before. */
   goesOnSmall(text, before) {
-    const isClause = /[;:–—-]$/.test(before.trimEnd()) && text.startsWith("I ");
+    const isClause = text.startsWith("I ") && /[\p{L}\p{N}](?:\s?;|\s[–—-]{1,2})\s*$/u.test(before);
     return Boolean(this.fullStop) && (isClause || /^\p{Lowercase}/u.test(text));
   }
 
