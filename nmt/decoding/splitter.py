@@ -33,6 +33,7 @@ from nmt.text.scripts import UNSPACED, has_words, is_wide, joins
 from nmt.text.vocabulary import SPACE_MARK, Vocabulary
 
 ENDS = (tuple(STOPS + WIDE), tuple(",;:–—،؛、，；："))  # sentence and clause punctuation to cut after
+_ABBREVIATION = re.compile(r"(?=[^A-Z]*[A-Z])[!-`{-~]{0,4}[A-Z0-9]")  # FAQ, N/A, A1
 _BEFORE_CLAUSE = re.compile(r"[^\W_](?:\s?;|\s[–—-]{1,2})\s*\Z")  # not behind a colon, as in Tom: I see
 _CLOSING = re.compile(rf"[\s{re.escape(STOPS + WIDE)},;:،؛、，；：)\]}}»”’\"'）」』】]*")
 
@@ -85,9 +86,9 @@ class LineSplitter:
         `ends`, where its format ends a sentence.
 
         What no part has stays as it is: spaces between them and at the ends of the line, what stands around sentences,
-        text to keep that is longer than a part, and what has no letters or digits but in text to keep; if it
-        `copies_numbers`, or within brackets and the like, no letters or digits of other scripts. Numbers and caps of
-        the parts are set later. Raise UserError if the line is too long and must not be split.
+        unknown abbreviations, text to keep that is longer than a part, and what has no letters or digits but in text to
+        keep; if it `copies_numbers`, or within brackets and the like, no letters or digits of other scripts. Numbers
+        and caps of the parts are set later. Raise UserError if the line is too long and must not be split.
         """
         text = clean(text)
         language = self._source.language(text.lstrip())  # a symbol for the target language that was typed, or ""
@@ -98,6 +99,8 @@ class LineSplitter:
                 parts += self._split(span.text_in(text), span.start, phrases, has_frames=False)
                 continue
             inner = self._inside(span.text_in(text), span.start, phrases)
+            if self._is_abbreviation(inner.text_in(text)):
+                continue
             if _has_words(text, inner, phrases, copies_numbers or inner != span):
                 parts += self._split(inner.text_in(text), inner.start, phrases)
         if self._full_stop:
@@ -168,6 +171,12 @@ class LineSplitter:
             return part
         ids = self._source.encode(text)
         return replace(part, ids=ids, full_stop=full_stop) if len(ids) <= self._limit else part
+
+    def _is_abbreviation(self, text: str) -> bool:
+        """Return whether a text is a letter, or a short word in capitals that a model of sentences does not know."""
+        if not self._full_stop or not _ABBREVIATION.fullmatch(text):
+            return False
+        return len(text) == 1 or len(self._source.encode(text)) > 1
 
     def _stretches(
         self, text: str, start: int, phrases: Sequence[Phrase], sentence_ends: Sequence[int]

@@ -178,6 +178,30 @@ def test_what_goes_on_in_small_letters_is_translated_so(line: str, small: list[b
     assert [part.is_small for part in found] == small
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("FAQ", []),
+        ("N/A", []),
+        ("A: Come here.", ["Come here."]),
+        ("(USA)", []),
+        ("TOM: Come here.", ["Come here."]),
+        ("NO!", ["NO!"]),
+        ("США", ["США."]),
+        ("WARNING", ["WARNING."]),
+        ("A CAT", ["A CAT."]),
+    ],
+)
+def test_abbreviations_that_a_model_of_sentences_does_not_know_stay(line: str, expected: list[str]) -> None:
+    ended = ONE_SENTENCE.model_copy(update={"full_stop": ".", "unseen": ";:–"})
+    vocabulary: Any = Letters()
+    splitter = LineSplitter(vocabulary, Decoding(), ended)
+    found = splitter.split(line, ends=splitter.ends_around_others(line, ()))
+    assert [part.text + part.full_stop for part in found] == expected
+    vocabulary = Words()  # has each as one subword
+    assert LineSplitter(vocabulary, Decoding(), ended).split(line)
+
+
 def test_a_full_stop_that_the_line_lacks_does_not_make_a_part_too_long() -> None:
     ended = ONE_SENTENCE.model_copy(update={"full_stop": " ."})
     assert parts("a b c", ended, max_source=3) == ["a b c"]

@@ -181,6 +181,12 @@ def test_page_gives_the_full_stop_that_nearly_all_sources_of_training_have(tmp_p
         "it; The",
         "The dog 5: the 10: 3",
         "The dog?!",
+        "FAQ",
+        "N/A",
+        "TO: it",
+        "(AB)",
+        "Q",
+        "A1",
         "the cat!! The dog??",
     ]
     parts, *answers = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})

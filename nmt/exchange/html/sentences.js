@@ -114,6 +114,7 @@ class SentenceSplitter {
 }
 
 const ELLIPSES = ["...", "…"];
+const ABBREVIATION = /^(?=[^A-Z]*[A-Z])[!-`{-~]{0,4}[A-Z0-9]$/;  // FAQ, N/A, A1
 const EMPHATIC = /[!?！？]{2,}$/;
 const SPACES = " \\t\\u00a0\\u2009\\u202f\\u3000";
 
@@ -252,7 +253,7 @@ class LineSplitter {
   split(line) {
     const whole = line.trim();
     const {text, start: inside} = this.inside(whole);
-    if (!(text === whole ? HAS_WORDS : HAS_LETTERS).test(text)) return [];
+    if (!(text === whole ? HAS_WORDS : HAS_LETTERS).test(text) || this.isAbbreviation(text)) return [];
     const start = line.indexOf(whole) + inside;
     const isWhole = ["length", "none"].includes(this.how) || (this.how === "auto" && this.isUsual(text));
     const parts = [];
@@ -304,6 +305,12 @@ class LineSplitter {
       const found = [...sentence.matchAll(pattern)];
       return mark === "–" && found.length > 1 ? [] : found.flatMap(({0: {length}, index}) => [index, index + length]);
     });
+  }
+
+  /** Tells whether a text is a letter, or a short word in capitals that a model of sentences does not know. */
+  isAbbreviation(text) {
+    if (!this.fullStop || !ABBREVIATION.test(text)) return false;
+    return text.length === 1 || this.size(text) > 1;
   }
 
   /** Tells whether the translation of a part begins in a small letter, as it does itself; `before` is the line before. */
