@@ -21,9 +21,8 @@ from nmt.formats.sentences import (
     WIDE,
     SentenceSplitter,
     TrainedLengths,
+    as_sentence,
     clauses,
-    lacks_stop,
-    with_one_mark,
 )
 from nmt.formats.terms import Phrase, Span, offsets_in
 from nmt.recipe import Decoding
@@ -99,7 +98,7 @@ class LineSplitter:
                 parts += self._split(span.text_in(text), span.start, phrases, has_frames=False)
                 continue
             inner = self._inside(span.text_in(text), span.start, phrases)
-            if self._is_abbreviation(inner.text_in(text)):
+            if self._stays(inner.text_in(text)):
                 continue
             if _has_words(text, inner, phrases, copies_numbers or inner != span):
                 parts += self._split(inner.text_in(text), inner.start, phrases)
@@ -160,23 +159,27 @@ class LineSplitter:
     def _as_sentence(self, part: Source, before: str) -> Source:
         """Return a part of a line as a model that has seen only whole sentences knows it.
 
-        It gets a full stop if it has no end, and one mark for several. Outputs, which begin in a capital, get a small
-        letter if the part does.
+        It ends as a sentence does. Outputs, which begin in a capital, get a small letter if the part does.
         """
         is_clause = part.text.startswith("I ") and _BEFORE_CLAUSE.search(before) is not None
         part = replace(part, is_small=is_clause or part.text[:1].islower())
-        full_stop = self._full_stop if lacks_stop(part.text) else ""
-        text = with_one_mark(part.text) + full_stop
+        text = as_sentence(part.text, self._full_stop)
         if text == part.text:
             return part
         ids = self._source.encode(text)
+        full_stop = text.removeprefix(part.text) if text.startswith(part.text) else ""
         return replace(part, ids=ids, full_stop=full_stop) if len(ids) <= self._limit else part
 
-    def _is_abbreviation(self, text: str) -> bool:
-        """Return whether a text is a letter, or a short word in capitals that a model of sentences does not know."""
-        if not self._full_stop or not _ABBREVIATION.fullmatch(text):
+    def _stays(self, text: str) -> bool:
+        """Return whether a text has no letters or only one, or is an abbreviation that the vocabulary lacks.
+
+        Models of sentences make sentences of such texts.
+        """
+        if not self._full_stop:
             return False
-        return len(text) == 1 or len(self._source.encode(text)) > 1
+        if not any(map(str.isalpha, text)):
+            return True
+        return _ABBREVIATION.fullmatch(text) is not None and (len(text) == 1 or len(self._source.encode(text)) > 1)
 
     def _stretches(
         self, text: str, start: int, phrases: Sequence[Phrase], sentence_ends: Sequence[int]

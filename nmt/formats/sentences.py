@@ -59,9 +59,12 @@ _ENTITIES = "".join(f"(?<!&{name})" for name in ("amp", "lt", "gt", "quot", "apo
 CLAUSE_MARKS = {
     ";": re.compile(rf"(?<=[^\s;]){_ENTITIES}\s?;(?=\s+\S)"),
     ":": re.compile(r"(?<=[^\s:])\s?:(?=\s+\S)(?!(?<=\d:)\s+\d)"),  # not in 10: 30
+    "…": re.compile(r"(?<=[^\s.…])\s?(?:\.{3}|…)(?=\s+\S)"),
+    "/": re.compile(r"(?<=[^\s\d])\s+/(?=\s+[^\W\d_])"),
+    "&": re.compile(r"(?<=[^\s\d])\s+&(?=\s+[^\W\d_])"),
     DASH: re.compile(r"(?<=[^\s\d])\s+[–—-]{1,2}(?=\s+[^\W\d_])"),
 }
-"""Patterns of marks between clauses, with the space before them"""
+"""Patterns of marks between clauses, or words, with the space before them"""
 CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
 """Marks that may stand behind the end of a sentence: closing quotation marks and brackets"""
 _EXCLAMATION = re.compile(r"(?<=\S)\s*[!！]+\Z")
@@ -292,13 +295,18 @@ def lacks_stop(text: str) -> bool:
     return end_of(text) == "" and joins(text.rstrip(CLOSING + _SPACES)[-1:])
 
 
-def with_one_mark(text: str) -> str:
-    """Return a text that ends in one mark instead of several, a question mark if it has one: Really? for Really?!"""
+def as_sentence(text: str, full_stop: str) -> str:
+    """Return a text that ends as a sentence does: in the full stop if it has none, or a comma or colon; in one mark of
+    several, a question mark if it has one: Really? for Really?!"""
+    if lacks_stop(text):
+        return text + full_stop
     found = EMPHATIC.search(text)
-    if not found:
-        return text
-    question = re.search("[?？]", found[0])
-    return text[: found.start()] + (question or found)[0][0]
+    if found:
+        question = re.search("[?？]", found[0])
+        return text[: found.start()] + (question or found)[0][0]
+    if end_of(text) in (",", ":") and text[-1:] in (",", ":"):
+        return text[:-1].rstrip() + full_stop
+    return text
 
 
 def usual_stop(texts: Sequence[str]) -> str:

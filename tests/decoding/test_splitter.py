@@ -121,13 +121,14 @@ def test_a_line_is_split_as_training_and_the_user_say(
         ("Is it so? Yes", ["Is it so?", "Yes."]),
         ("- the dog (brown)", ["the dog (brown)."]),
         (">>fra<< the dog", [">>fra<< the dog."]),
-        ("The dog:", ["The dog:"]),
+        ("The dog:", ["The dog."]),
+        ("Dear dog,", ["Dear dog."]),
     ],
 )
 def test_a_model_of_sentences_that_end_gets_no_other_ones(line: str, expected: list[str]) -> None:
     ended = ONE_SENTENCE.model_copy(update={"full_stop": "."})
     assert parts(line, ended) == expected
-    assert parts(line, ended, keep=False) != expected or line.endswith(":")
+    assert parts(line, ended, keep=False) != expected
     vocabulary: Any = Words()
     found = LineSplitter(vocabulary, Decoding(), ended).split(line)
     assert "".join(part.text for part in found).replace(" ", "") in line.replace(" ", "")  # what is aligned is the line
@@ -144,12 +145,15 @@ def test_a_model_of_sentences_that_end_gets_no_other_ones(line: str, expected: l
         ("Chapter 5: The dog", ["Chapter 5", "The dog"]),
         ("He won 10: 3.", ["He won 10: 3."]),
         ("Tom &amp; Mary :-)", ["Tom &amp; Mary :-)"]),
-        ("10 - 5; 3", ["10 - 5", "3"]),
+        ("It is 10 - 5; 3", ["It is 10 - 5"]),
+        ("I see... and you?", ["I see", "and you?"]),
+        ("I see ... you.", ["I see", "you."]),
+        ("dogs & cats / cows", ["dogs", "cats", "cows"]),
         ('He said "no"; she left.', ['He said "no"', "she left."]),
     ],
 )
 def test_clauses_behind_marks_that_the_model_has_not_seen_are_parts(line: str, expected: list[str]) -> None:
-    lengths = ONE_SENTENCE.model_copy(update={"full_stop": ".", "unseen": ";:–"})
+    lengths = ONE_SENTENCE.model_copy(update={"full_stop": ".", "unseen": ";:…/&–"})
     vocabulary: Any = Words()
     splitter = LineSplitter(vocabulary, Decoding(), lengths)
     found = splitter.split(line, ends=splitter.ends_around_others(line, ()))
@@ -171,7 +175,7 @@ def test_clauses_behind_marks_that_the_model_has_not_seen_are_parts(line: str, e
     ],
 )
 def test_what_goes_on_in_small_letters_is_translated_so(line: str, small: list[bool]) -> None:
-    lengths = ONE_SENTENCE.model_copy(update={"full_stop": ".", "unseen": ";:–"})
+    lengths = ONE_SENTENCE.model_copy(update={"full_stop": ".", "unseen": ";:…/&–"})
     vocabulary: Any = Words()
     splitter = LineSplitter(vocabulary, Decoding(), lengths)
     found = splitter.split(line, ends=splitter.ends_around_others(line, ()))
@@ -183,6 +187,7 @@ def test_what_goes_on_in_small_letters_is_translated_so(line: str, small: list[b
     [
         ("FAQ", []),
         ("N/A", []),
+        ("2 + 2 = 4", []),
         ("A: Come here.", ["Come here."]),
         ("(USA)", []),
         ("TOM: Come here.", ["Come here."]),
@@ -193,13 +198,13 @@ def test_what_goes_on_in_small_letters_is_translated_so(line: str, small: list[b
     ],
 )
 def test_abbreviations_that_a_model_of_sentences_does_not_know_stay(line: str, expected: list[str]) -> None:
-    ended = ONE_SENTENCE.model_copy(update={"full_stop": ".", "unseen": ";:–"})
+    ended = ONE_SENTENCE.model_copy(update={"full_stop": ".", "unseen": ";:…/&–"})
     vocabulary: Any = Letters()
     splitter = LineSplitter(vocabulary, Decoding(), ended)
     found = splitter.split(line, ends=splitter.ends_around_others(line, ()))
     assert [part.text + part.full_stop for part in found] == expected
     vocabulary = Words()  # has each as one subword
-    assert LineSplitter(vocabulary, Decoding(), ended).split(line)
+    assert bool(LineSplitter(vocabulary, Decoding(), ended).split(line)) == any(map(str.isalpha, line))
 
 
 def test_a_full_stop_that_the_line_lacks_does_not_make_a_part_too_long() -> None:

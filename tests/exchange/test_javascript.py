@@ -57,7 +57,7 @@ LENGTHS = {"language": "en", "sentences": 1, "usual_sentences": 1, "source": 30,
     "least_ratio": 0.5,
     "greatest_ratio": 2.0,
     "full_stop": ".",
-    "unseen": ";:–",
+    "unseen": ";:…/&–",
 }
 
 
@@ -187,6 +187,9 @@ def test_page_gives_the_full_stop_that_nearly_all_sources_of_training_have(tmp_p
         "(AB)",
         "Q",
         "A1",
+        "2 + 2 = 4",
+        "the dog... it / & cat :",
+        "dog & cat / the... it,",
         "the cat!! The dog??",
     ]
     parts, *answers = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})

@@ -14,11 +14,11 @@ from nmt.formats.sentences import (
     WIDE,
     SentenceSplitter,
     TrainedLengths,
+    as_sentence,
     lacks_stop,
     unseen_marks,
     usual_stop,
     with_end_of,
-    with_one_mark,
 )
 
 MARKED = [
@@ -180,16 +180,29 @@ def test_several_marks_stay_several(source: str, output: str, expected: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "one"), [("So?!", "So?"), ("So!!!", "So!"), ("So？！", "So？"), ("So!", "So!"), ("", "")]
+    ("text", "expected"),
+    [
+        ("So", "So."),
+        ("So (yes)", "So (yes)."),
+        ("So?!", "So?"),
+        ("So!!!", "So!"),
+        ("So？！", "So？"),
+        ("Hi Tom,", "Hi Tom."),
+        ("Par exemple :", "Par exemple."),
+        ("So!", "So!"),
+        ("wait…", "wait…"),
+        ("5 %", "5 %"),
+        ("", ""),
+    ],
 )
-def test_a_model_of_sentences_gets_one_mark(text: str, one: str) -> None:
-    assert with_one_mark(text) == one
+def test_a_model_of_sentences_gets_one_that_ends(text: str, expected: str) -> None:
+    assert as_sentence(text, ".") == expected
 
 
 def test_marks_are_unseen_if_hardly_any_text_has_them() -> None:
     texts = ["He came at 10:30; she left."] * 5 + ["Tom: Go!"] * 6 + ["A dog – or a cat"] * 1 + ["They left."] * 988
-    assert unseen_marks(texts) == "–"
-    assert unseen_marks(texts * 2 + ["They left."]) == ";–"
+    assert unseen_marks(texts) == "…/&–"
+    assert unseen_marks(texts * 2 + ["They left."]) == ";…/&–"
 
 
 @pytest.mark.parametrize("text", ["a dog", "I am 30", 'He said "yes"', "a dog (brown)", "der Hund ", "chapter 5"])

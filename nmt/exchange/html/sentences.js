@@ -131,10 +131,15 @@ function endOf(bare, {stops, wide}) {
   return ",:".includes(last) ? last : "";
 }
 
-/** Tells whether a text ends in a word, without a full stop or another mark behind it. */
-function lacksStop(text, marks) {
-  const bare = bareOf(text, marks.closing);
-  return endOf(bare, marks) === "" && JOINS.test([...bare].at(-1));
+/**
+ * Returns a text that ends as a sentence does: in the full stop if it has none, or a comma or colon; in one mark of several,
+ * a question mark if it has one.
+ */
+function endedAsSentence(text, fullStop, marks) {
+  const bare = bareOf(text, marks.closing), end = endOf(bare, marks);
+  if (end === "" && JOINS.test([...bare].at(-1))) return text + fullStop;
+  if (EMPHATIC.test(text)) return text.replace(EMPHATIC, (several) => /[?？]/.exec(several)?.[0] ?? several[0]);
+  return [",", ":"].includes(end) && /[,:]$/.test(text) ? text.slice(0, -1).trimEnd() + fullStop : text;
 }
 
 /**
@@ -253,7 +258,7 @@ class LineSplitter {
   split(line) {
     const whole = line.trim();
     const {text, start: inside} = this.inside(whole);
-    if (!(text === whole ? HAS_WORDS : HAS_LETTERS).test(text) || this.isAbbreviation(text)) return [];
+    if (!(text === whole ? HAS_WORDS : HAS_LETTERS).test(text) || this.stays(text)) return [];
     const start = line.indexOf(whole) + inside;
     const isWhole = ["length", "none"].includes(this.how) || (this.how === "auto" && this.isUsual(text));
     const parts = [];
@@ -266,11 +271,10 @@ class LineSplitter {
     return parts.map((part) => this.asSentence(part));
   }
 
-  /** Returns a part as a model of whole sentences knows it: with a full stop if it has no end, and one mark for several. */
+  /** Returns a part as a model of whole sentences knows it. */
   asSentence(part) {
     if (!this.fullStop) return part;
-    const oneMark = part.text.replace(EMPHATIC, (marks) => /[?？]/.exec(marks)?.[0] ?? marks[0]);
-    const text = oneMark + (lacksStop(part.text, this.sentences) ? this.fullStop : "");
+    const text = endedAsSentence(part.text, this.fullStop, this.sentences);
     if (text === part.text) return part;
     const ids = this.vocabulary.encode(text);
     return ids.length <= this.limit ? {...part, ids} : part;
@@ -307,10 +311,10 @@ class LineSplitter {
     });
   }
 
-  /** Tells whether a text is a letter, or a short word in capitals that a model of sentences does not know. */
-  isAbbreviation(text) {
-    if (!this.fullStop || !ABBREVIATION.test(text)) return false;
-    return text.length === 1 || this.size(text) > 1;
+  /** Tells whether a text has no letters or only one, or is an abbreviation that the vocabulary lacks. */
+  stays(text) {
+    if (!this.fullStop) return false;
+    return !/\p{L}/u.test(text) || (ABBREVIATION.test(text) && (text.length === 1 || this.size(text) > 1));
   }
 
   /** Tells whether the translation of a part begins in a small letter, as it does itself; `before` is the line before. */
