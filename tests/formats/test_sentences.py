@@ -188,7 +188,7 @@ def test_several_marks_stay_several(source: str, output: str, expected: str) -> 
         ("So!!!", "So!"),
         ("So？！", "So？"),
         ("Hi Tom,", "Hi Tom."),
-        ("Par exemple :", "Par exemple."),
+        ("Et alors :", "Et alors."),
         ("So!", "So!"),
         ("wait…", "wait…"),
         ("5 %", "5 %"),
