@@ -90,6 +90,11 @@ class _Word(NamedTuple):
     """Whether nothing but white space is between the word before and this one"""
 
     @property
+    def is_polite(self) -> bool:
+        """Whether German writes it with a capital to say you"""
+        return self.is_german and self.small in POLITE
+
+    @property
     def with_capital(self) -> str:
         """The word with nothing but its first letter as it is, in small letters otherwise"""
         return self.text[:1] + self.small[1:]
@@ -271,7 +276,7 @@ def without_title_case(text: str, vocabulary: Speller, language: str = "", copie
     """Return a text in title case as a sentence, in as many characters, and another text as it is.
 
     It is in title case if all words have capitals or, without a final mark, all but a few short ones have, and if the
-    vocabulary has several of them with fewer subwords in small letters.
+    vocabulary has several of them with fewer subwords in small letters, or if one is no name, such as This.
     """
     if _has_small_word(text, copied, LONGEST_SMALL + 1):
         return text
@@ -288,9 +293,13 @@ def without_title_case(text: str, vocabulary: Speller, language: str = "", copie
             with_capital += 1
             if len(word.small) != len(word.text):
                 continue
-            if _rareness(vocabulary, word.small) <= _rareness(vocabulary, word.text):
+            is_no_name = word.is_function_word and not word.is_polite
+            if is_no_name or _rareness(vocabulary, word.small) <= _rareness(vocabulary, word.text):
                 edits.append((word.span, word.small))
-            unusual += len(vocabulary.encode(word.small)) < len(vocabulary.encode(word.text))
+            if is_no_name:
+                unusual += FEWEST_UNUSUAL
+            elif len(vocabulary.encode(word.small)) < len(vocabulary.encode(word.text)):
+                unusual += 1
     may_be_sentence = small > 0 and (small >= with_capital or _FINAL.search(text) is not None)
     return text if may_be_sentence or unusual < FEWEST_UNUSUAL else written(text, edits)
 

@@ -196,6 +196,20 @@ def test_headlines_become_sentences(text: str, expected: str) -> None:
     assert without_title_case(text, Vocabulary()) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("Boston Is This Way", "en", "Boston is this way"),
+        ("Boston Is This Way", "", "Boston Is This Way"),
+        ("Tom and Boston met Him", "en", "Tom and Boston met Him"),
+        ("Haben Sie Messer", "de", "Haben Sie Messer"),
+        ("Boston Ist Nicht Der", "de", "Boston ist nicht der"),
+    ],
+)
+def test_a_word_that_is_no_name_tells_a_headline(text: str, language: str, expected: str) -> None:
+    assert without_title_case(text, Vocabulary(), language) == expected
+
+
 def test_only_several_words_with_capitals_are_title_case() -> None:
     assert [is_in_title_case(text) for text in ("New York City", "New York", "The Man is Here", "A, B {n} C")] == [
         True,

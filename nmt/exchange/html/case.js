@@ -243,8 +243,10 @@ class CaseRules {
       } else if (word.text === word.withCapital && !word.begins && !word.isPronoun) {
         withCapital += 1;
         if (word.small.length !== word.text.length) continue;
-        if (this.rareness(word.small) <= this.rareness(word.text)) edits.push([word, word.small]);
-        unusual += Number(this.count(word.small) < this.count(word.text));
+        const isNoName = word.isFunctionWord && !(this.settings.language === "de" && POLITE.has(word.small));
+        if (isNoName || this.rareness(word.small) <= this.rareness(word.text)) edits.push([word, word.small]);
+        if (isNoName) unusual += FEWEST_UNUSUAL;
+        else unusual += Number(this.count(word.small) < this.count(word.text));
       }
     }
     const mayBeSentence = small > 0 && (small >= withCapital || /[.?][^\p{L}\p{N}_]*$/u.test(text));
