@@ -15,15 +15,7 @@ from operator import attrgetter
 from nmt.formats.frames import Frames
 from nmt.formats.letter_case import has_word_in_capitals, is_in_capitals
 from nmt.formats.names import SIGNS, amounts
-from nmt.formats.sentences import (
-    CLAUSE_MARKS,
-    STOPS,
-    WIDE,
-    SentenceSplitter,
-    TrainedLengths,
-    as_sentence,
-    clauses,
-)
+from nmt.formats.sentences import CLAUSE_MARKS, STOPS, WIDE, SentenceSplitter, TrainedLengths, as_sentence, clauses
 from nmt.formats.terms import Phrase, Span, offsets_in
 from nmt.recipe import Decoding
 from nmt.search.sources import Source
@@ -122,7 +114,7 @@ class LineSplitter:
         may_have_clauses = any(CLAUSE_MARKS[mark].search(text) for mark in self._unseen)
         if not (may_be_framed or may_have_clauses or has_word_in_capitals(text)):
             return []  # at once, like most lines
-        if self._how in ("none", "length") or is_in_capitals(text):
+        if self._how in ("none", "length") or (is_in_capitals(text) and not may_have_clauses):
             return []
         ends = list[int]()
         is_other = False

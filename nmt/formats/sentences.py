@@ -290,23 +290,22 @@ def end_of(source: str) -> str | None:
     return last if last in ",:" else ""
 
 
-def lacks_stop(text: str) -> bool:
-    """Return whether a text ends in a word, without a full stop or another mark behind it."""
-    return end_of(text) == "" and joins(text.rstrip(CLOSING + _SPACES)[-1:])
-
-
 def as_sentence(text: str, full_stop: str) -> str:
-    """Return a text that ends as a sentence does: in the full stop if it has none, or a comma or colon; in one mark of
-    several, a question mark if it has one: Really? for Really?!"""
-    if lacks_stop(text):
+    """Return a text that ends as a sentence does.
+
+    Behind a word, or in place of a comma or colon, it gets the full stop. Of several marks it keeps one, a question
+    mark if it has one: Really? for Really?!
+    """
+    end = end_of(text)
+    if end == "" and joins(text.rstrip(CLOSING + _SPACES)[-1:]):
         return text + full_stop
-    found = EMPHATIC.search(text)
-    if found:
-        question = re.search("[?？]", found[0])
-        return text[: found.start()] + (question or found)[0][0]
-    if end_of(text) in (",", ":") and text[-1:] in (",", ":"):
-        return text[:-1].rstrip() + full_stop
-    return text
+    if not end or not text.endswith(end):
+        return text
+    bare = text.removesuffix(end)
+    if EMPHATIC.fullmatch(end):
+        question = re.search("[?？]", end)
+        return bare + (question[0] if question else end[0])
+    return bare.rstrip() + full_stop if end in (",", ":") else text
 
 
 def usual_stop(texts: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from reference_search import random_model
 from nmt.decoding.engine import Request
 from nmt.decoding.translator import Translator
 from nmt.formats.letter_case import in_capitals, without_capitals
+from nmt.formats.sentences import TrainedLengths
 from nmt.formats.terms import Term, Terms
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.text.tokenizer import Tokenizer
@@ -49,6 +50,29 @@ def test_translation_is_that_of_small_letters_in_capitals(translator: Translator
     found = translator.translate(lines)
     assert found == [in_capitals(text, "de") for text in expected]
     assert any("FLUSS" in text for text in found)
+
+
+def test_a_model_of_sentences_gets_one_and_its_output_begins_as_the_line(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = TrainedLengths(
+        language="en",
+        sentences=1,
+        usual_sentences=1,
+        source=30,
+        longest_source=40,
+        least_ratio=0.1,
+        greatest_ratio=9.0,
+        full_stop=".",
+    )
+    of_sentences = Translator(
+        translator._models, translator.tokenizer, translator.decoding, lengths, directions=[("en", "de")]
+    )
+    monkeypatch.setattr("nmt.decoding.translator.inside_sentence", lambda text, _, language: f"{language} {text}")
+    small, large = of_sentences.stream(["the dog", "The dog."])
+    assert small.texts[0].startswith("de ")
+    assert not large.texts[0].startswith("de ")
+    assert [ids for ids, _ in small.pairs] == [translator.tokenizer.source.encode("the dog.")]
 
 
 @pytest.mark.parametrize("tags", [("", ""), ("<b>", "</b>")])

@@ -149,6 +149,7 @@ def test_a_model_of_sentences_that_end_gets_no_other_ones(line: str, expected: l
         ("I see... and you?", ["I see", "and you?"]),
         ("I see ... you.", ["I see", "you."]),
         ("dogs & cats / cows", ["dogs", "cats", "cows"]),
+        ("STOP THERE: GO BACK; RUN AWAY", ["STOP THERE", "GO BACK", "RUN AWAY"]),
         ('He said "no"; she left.', ['He said "no"', "she left."]),
     ],
 )

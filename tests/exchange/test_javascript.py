@@ -181,6 +181,8 @@ def test_page_gives_the_full_stop_that_nearly_all_sources_of_training_have(tmp_p
         "it; The",
         "The dog 5: the 10: 3",
         "The dog?!",
+        "(the dog?!)",
+        "WARNING: THE DOG; IT",
         "FAQ",
         "N/A",
         "TO: it",

@@ -138,8 +138,10 @@ function endOf(bare, {stops, wide}) {
 function endedAsSentence(text, fullStop, marks) {
   const bare = bareOf(text, marks.closing), end = endOf(bare, marks);
   if (end === "" && JOINS.test([...bare].at(-1))) return text + fullStop;
-  if (EMPHATIC.test(text)) return text.replace(EMPHATIC, (several) => /[?？]/.exec(several)?.[0] ?? several[0]);
-  return [",", ":"].includes(end) && /[,:]$/.test(text) ? text.slice(0, -1).trimEnd() + fullStop : text;
+  if (!end || !text.endsWith(end)) return text;
+  const rest = text.slice(0, -end.length);
+  if (EMPHATIC.test(end)) return rest + (/[?？]/.exec(end)?.[0] ?? end[0]);
+  return [",", ":"].includes(end) ? rest.trimEnd() + fullStop : text;
 }
 
 /**
@@ -287,7 +289,7 @@ class LineSplitter {
     const mayBeFramed = this.hasFrames && this.frames.mayBeInside(line);
     const mayHaveClauses = this.clauseMarks.some(([, pattern]) => line.search(pattern) >= 0);
     if (!mayBeFramed && !mayHaveClauses && !/\p{Uppercase}{2}/u.test(line)) return [0];  // at once, like most lines
-    if (["none", "length"].includes(this.how) || isInCapitals(line)) return [0];
+    if (["none", "length"].includes(this.how) || (isInCapitals(line) && !mayHaveClauses)) return [0];
     const marks = this.sentences.stops + this.sentences.wide, starts = [0];
     let at = 0, isOther = false;
     for (const sentence of this.sentences.split(line)) {
