@@ -194,11 +194,17 @@ class Panels(LaidOut):
         self.matrix = weight.new_empty((self.outputs + beyond, self._inputs))
         functions.nmt_pack(self.outputs, self._inputs, *pointers(weight, self.matrix))
 
+    def product(self, x: Tensor) -> Tensor:
+        return self._multiply(x, None)
+
     def forward(self, x: Tensor) -> Tensor:
+        return self._multiply(x, self.bias)
+
+    def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         x = x.contiguous()
         y = x.new_empty((*x.shape[:-1], self.outputs))
         rows = x.numel() // self._inputs
-        given = pointers(x, self.matrix, self.bias, y)
+        given = pointers(x, self.matrix, bias, y)
         self._functions.nmt_product(rows, self._inputs, self.outputs, *given, *threads())
         return y
 
@@ -335,7 +341,7 @@ def largest_exact_weight() -> int:
 
 
 def in_tiles(multiplications: int) -> bool:
-    """Return whether oneDNN is faster than nmt_int8_product at so many multiplications."""
+    """Return whether oneDNN is faster than nmt_int8_product at so many multiplications of 8-bit integers."""
     return multiplications * torch.get_num_threads() > FEW_MULTIPLICATIONS and has_amx()
 
 

@@ -123,8 +123,9 @@ class LayersInC:
         self._inner_width = inner.outputs
         self._first_norm, self._norms = _in_order(layers, model.decoder_norm)
         self._epsilon = model.config.norm_epsilon
+        self._in_panels = isinstance(output, Panels)
         self._encoder = None
-        if isinstance(output, Panels):  # in 8 bits, rounding sums otherwise than PyTorch does would change outputs
+        if self._in_panels:  # in 8 bits, rounding sums otherwise than PyTorch does would change outputs
             self._encoder = _stack(functions, list(model.encoder), model.encoder_norm)
         self._decoder = None
         logits = output.in_c()
@@ -140,7 +141,7 @@ class LayersInC:
     def encode(self, ids: Tensor) -> Tensor:
         """Return the states (n, s, d_model) of sources `ids` (n, s)."""
         x = self.model.embed_source(ids)
-        if self._encoder is None or in_tiles(x.numel() * self._inner_width):
+        if self._encoder is None:
             return self.model.encode_embedded(x, self.model.operations.padding_mask(ids))
         rows, longest, _ = x.shape
         lengths = ids.ne(PADDING).sum(1)
@@ -159,8 +160,9 @@ class LayersInC:
 
     def is_in_c(self, rows: int) -> bool:
         """Return whether C alone computes a step of `rows` hypotheses."""
-        multiplications = rows * self.model.config.d_model * self._inner_width
-        return self._decoder is not None and not in_tiles(multiplications)
+        if self._decoder is None:
+            return False
+        return self._in_panels or not in_tiles(rows * self.model.config.d_model * self._inner_width)
 
     def outputs_of(self, symbols: Tensor) -> LaidOut:
         """Return the layer of the logits of some symbols (n,)."""

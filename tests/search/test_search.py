@@ -15,6 +15,7 @@ import torch
 from compiled import compiled
 from reference_search import assert_same
 
+from nmt.compute import cpu_products
 from nmt.compute.cpu_products import Int8
 from nmt.compute.native import INSTRUCTION_SETS, Kernels
 from nmt.model.transformer import Transformer
@@ -146,6 +147,20 @@ def test_steps_taken_at_once_are_those_taken_one_by_one(monkeypatch, library, pr
     assert max(taken) > 1
     monkeypatch.setattr(InC, "can_take_steps", lambda self, rows: False)
     assert sorted(engine.search(ListFeed(sources, 3), beam), key=itemgetter(0)) == at_once
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("library", list(INSTRUCTION_SETS))
+def test_processors_that_multiply_8_bits_in_tiles_find_the_same(monkeypatch, library, precision):
+    monkeypatch.setattr(way, "kernels", lambda: Kernels(compiled(library), INSTRUCTION_SETS[library]))
+    model = random_model(liking=1.0, d_model=64, heads=4).float()
+    sources = [replace(source, ids=(source.ids * 12)[:12]) for source in random_sources(20, extra=30)]
+    found = []
+    for amx in (False, True):
+        monkeypatch.setattr(cpu_products, "has_amx", lambda amx=amx: amx)
+        monkeypatch.setattr(cpu_products, "FEW_MULTIPLICATIONS", 0)
+        found.append(search([model], sources, 3, beam=3, precision=precision, batch_tokens=70))
+    assert_same(found[1], found[0])
 
 
 def test_the_memory_of_a_search_is_free_as_soon_as_it_ends(monkeypatch):
