@@ -1,6 +1,6 @@
 """English to German on Multi30k with the German captions of its task 2, which are no translations.
 
-    python benchmarks/captions.py FOLDER --out OUT [--reverse 3600] [--minutes 92] [--tuning 7] [--threads 2]
+    python benchmarks/captions.py FOLDER --out OUT [--reverse 4000] [--updates 11000] [--tuning 800] [--models 2]
 
 FOLDER has Multi30k's train, val and test_2016_flickr, .en.gz and .de.gz, and task2/train.1.de.gz to train.5.de.gz. The
 captions are for research use, and so is a model that is trained on them.
@@ -10,16 +10,18 @@ captions are for research use, and so is a model that is trained on them.
 2. A model as of recipes/multi30k_en_de.yaml, in the other direction, learns for --reverse updates. It translates them
    twice: the best of beam 3, and a sample of the ten likeliest subwords at each step (Edunov et al., 2018). A tag
    begins what was made so (Caswell et al., 2019).
-3. A wider model learns for --minutes from both and from the pairs, these three times in an epoch, and then for --tuning
-   minutes from the pairs alone.
+3. Wider models with different seeds learn for --updates from both and from the pairs, these three times in an epoch,
+   and then for --tuning updates from the pairs alone. Together they translate the test set.
 
-The last checkpoint of each is taken. What is in OUT is not made again. Prints the scores of test_2016_flickr.
+Each command has one thread; those of a step run at once. The last checkpoint of each run is taken. What is in OUT is
+not made again. Prints the processor time, and the scores of test_2016_flickr by each model and by all of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import os
 import re
 import subprocess
 import sys
@@ -97,6 +99,9 @@ def is_plausible(pair: tuple[str, str]) -> bool:
     return words > 1 and words <= 2.2 * others + 3 and others <= 2.2 * words + 3
 
 
+Command = list[object]
+
+
 @dataclass(frozen=True)
 class Work:
     """A folder in which commands of nmt run, and what of theirs is done already."""
@@ -104,30 +109,43 @@ class Work:
     folder: Path
     """Multi30k's"""
     out: Path
-    threads: int
 
-    def nmt(self, *words: object) -> None:
-        """Run a command."""
-        print("nmt", *words, flush=True)
-        subprocess.run([sys.executable, "-m", "nmt", *map(str, words)], cwd=self.out, check=True)
+    def run(self, *commands: Command) -> None:
+        """Run commands of nmt at once, and wait for all of them."""
+        started = []
+        for command in commands:
+            words = [*map(str, command)]
+            print("nmt", *words, flush=True)
+            started.append(subprocess.Popen([sys.executable, "-m", "nmt", *words], cwd=self.out))
+        failed = [process for process in started if process.wait()]
+        if failed:
+            raise SystemExit("error: a command has failed\nhint: see above, and run this again to go on")
 
-    def train(self, name: str, train: list[dict[str, Any]], training: dict[str, Any], **settings: Any) -> None:
-        """Write a recipe and train it into a folder of its name, unless that is done."""
+    def training(self, name: str, train: list[dict[str, Any]], training: dict[str, Any], **settings: Any) -> Command:
+        """Write a recipe, and return the command that trains it into a folder of its name, unless that is done."""
         data = {"root": str(self.folder), "source": "en", "target": "de", "train": train}
         data |= {"valid": [{"source": "val.en.gz", "target": "val.de.gz"}], **settings.pop("data", {})}
         recipe = {"name": name, "data": data, "training": training, "decoding": {"beam": 4, "alpha": 1.4}, **settings}
         path = self.out / f"{name}.yaml"
         path.write_text(yaml.safe_dump(recipe, allow_unicode=True), encoding="utf-8")
-        self.nmt("train", path.name, "--out", name, "--threads", self.threads)
+        return ["train", path.name, "--out", name, "--threads", 1]
 
     def translated_back(self, captions: Path) -> Iterator[tuple[str, str]]:
         """Yield plausible translations of captions, each with its caption."""
-        for way, options in WAYS.items():
-            path = self.out / f"{way}.en.gz"
-            if not path.exists():
-                given = ["--model", "reverse", "--threads", self.threads, *options]
-                self.nmt("translate", *given, "--input", captions.name, "--output", path.name, "--resume")
-            yield from filter(is_plausible, zip(read(path), read(captions), strict=True))
+        given: Command = ["translate", "--model", "reverse", "--threads", 1, "--input", captions.name]
+        missing = [way for way in WAYS if not (self.out / f"{way}.en.gz").exists()]
+        self.run(*([*given, *WAYS[way], "--output", f"{way}.en.gz", "--resume"] for way in missing))
+        for way in WAYS:
+            yield from filter(is_plausible, zip(read(self.out / f"{way}.en.gz"), read(captions), strict=True))
+
+    def score(self, name: str, models: list[str]) -> None:
+        """Translate and score the test set."""
+        test = self.folder / "test_2016_flickr.en.gz"
+        reference = test.with_name("test_2016_flickr.de.gz")
+        given = [word for model in models for word in ("--model", model)]
+        self.run(["translate", *given, "--input", test, "--output", f"{name}.test.de"])
+        self.run(["score", reference, f"{name}.test.de", "--metric", "bleu,chrf"])
+        self.run(["score", reference, f"{name}.test.de", "--metric", "tokenised", "--lowercase"])
 
 
 def main() -> None:
@@ -135,28 +153,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--reverse", type=int, default=3600, help="updates")
+    parser.add_argument("--reverse", type=int, default=4000, help="updates")
     parser.add_argument("--captions", type=int, help="take only so many")
-    parser.add_argument("--minutes", type=float, default=92)
-    parser.add_argument("--tuning", type=float, default=7, help="minutes")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--updates", type=int, default=11_000)
+    parser.add_argument("--tuning", type=int, default=800, help="updates")
+    parser.add_argument("--models", type=int, default=2)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    work = Work(given.folder.resolve(), given.out.resolve(), given.threads)
+    work = Work(given.folder.resolve(), given.out.resolve())
 
     captions = work.out / "captions.de.gz"
     found = [line for number in range(1, 6) for line in read(work.folder / "task2" / f"train.{number}.de.gz")]
     write(captions, islice(cleaned(found, read(work.folder / "train.de.gz")), given.captions))
 
     turned = {"source": "de", "target": "en", "valid": [{"source": "val.de.gz", "target": "val.en.gz"}]}
-    reverse = {"updates": given.reverse, "checkpoint_updates": 900, "average_last": 1}
-    work.train(
-        "reverse",
-        [{"source": "train.de.gz", "target": "train.en.gz"}],
-        TRAINING | reverse,
-        data=turned,
-        model=MODEL | {"d_model": 128, "d_ff": 512, "heads": 4},
-        tokenizer=TOKENIZER,
+    reverse = {"updates": given.reverse, "checkpoint_updates": 1000, "weight_decay": 0.3}
+    work.run(
+        work.training(
+            "reverse",
+            [{"source": "train.de.gz", "target": "train.en.gz"}],
+            TRAINING | reverse,
+            data=turned,
+            model=MODEL | {"d_model": 128, "d_ff": 512, "heads": 4},
+            tokenizer=TOKENIZER,
+        )
     )
 
     synthetic = dict.fromkeys(work.translated_back(captions))
@@ -166,15 +186,34 @@ def main() -> None:
 
     pairs = {"source": "train.en.gz", "target": "train.de.gz"}
     both: list[dict[str, Any]] = [{**pairs, "weight": 3}, {side: str(path) for side, path in files.items()}]
-    work.train("mixed", both, TRAINING | {"minutes": given.minutes}, model=MODEL, tokenizer=TOKENIZER)
-    tuning = {"minutes": given.tuning, "warmup": 50, "learning_rate_scale": 0.05, "checkpoint_updates": 150}
-    work.train("tuned", [pairs], TRAINING | tuning | {"init_from": str(work.out / "mixed")})
-
-    test = work.folder / "test_2016_flickr.en.gz"
-    work.nmt("translate", "--model", "tuned", "--input", test, "--output", "test.de")
-    reference = test.with_name("test_2016_flickr.de.gz")
-    work.nmt("score", reference, "test.de", "--metric", "bleu,chrf")
-    work.nmt("score", reference, "test.de", "--metric", "tokenised", "--lowercase")
+    mixed = TRAINING | {"updates": given.updates}
+    tuning = TRAINING | {
+        "updates": given.tuning,
+        "warmup": 50,
+        "learning_rate_scale": 0.05,
+        "checkpoint_updates": 150,
+    }
+    seeds = range(1, given.models + 1)
+    work.run(
+        *(
+            work.training(f"mixed-{seed}", both, mixed | {"seed": seed}, model=MODEL, tokenizer=TOKENIZER)
+            for seed in seeds
+        )
+    )
+    work.run(
+        *(
+            work.training(
+                f"tuned-{seed}", [pairs], tuning | {"seed": seed, "init_from": str(work.out / f"mixed-{seed}")}
+            )
+            for seed in seeds
+        )
+    )
+    used = os.times()
+    print(f"{used.children_user + used.children_system:,.0f} processor seconds, but for what was done before")
+    tuned = [f"tuned-{seed}" for seed in seeds]
+    for model in tuned:
+        work.score(model, [model])
+    work.score("tuned", tuned)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.compute.choice import product_dtype
+from nmt.compute.choice import training_precision
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import AHEAD
 from nmt.model.batch import Batch, in_batches, pad_ids
@@ -242,7 +242,7 @@ class PlainTraining:
         )
         self._model = torch.compile(model, dynamic=True) if compiled else model
         self._width = model.source_embedding.embedding_dim
-        self._autocast = product_dtype(settings.precision, device, self._width) == torch.bfloat16
+        self._autocast = training_precision(settings.precision, device, self._width) == "bf16"
         self.step = 0
         model.train()
 

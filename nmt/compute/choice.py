@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmt.compute.cpu_products import ByNmt
+from nmt.compute.cpu_products import ByNmt, has_amx
 from nmt.compute.cpu_training import TrainingOnCPU
 from nmt.compute.cpu_training_in_c import TrainingByNmt, TrainingInC
 from nmt.compute.gpu import GPU, has_triton
@@ -40,6 +40,7 @@ from nmt.system.errors import UserError, counted
 NMT = "nmt"
 CPUINFO = Path("/proc/cpuinfo")
 ZEN_3_OR_4 = 25  # AMD's processor family; Zen 3 has no AVX-512
+NARROWEST_IN_TILES = 128  # d_model from which training in bf32 is faster than in fp32 on CPUs with AMX
 
 
 # --- training and scoring ---------------------------------------------------------------------------------------------
@@ -105,16 +106,16 @@ def _amd_family() -> int:
     return int(family[1])
 
 
-def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dtype = torch.float32) -> str:
-    """Return the name of a device that multiplies in `dtype`.
+def device_name(device: torch.device, with_threads: bool = True, precision: str = "fp32") -> str:
+    """Return the name of a device that multiplies in `precision`, which is not "auto".
 
     Examples are NVIDIA H200, CPU (2 threads, C kernels) and, without threads, CPU, bf16.
     """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     how = ""
-    if dtype == torch.bfloat16:
-        how = ", bf16"
+    if precision in ("bf16", "bf32"):
+        how = f", {precision}"
     elif fp32_multiplier() == NMT:
         how = ", C kernels"
     if not with_threads:
@@ -126,18 +127,26 @@ def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dt
 # --- precision of training --------------------------------------------------------------------------------------------
 
 
-def product_dtype(precision: str, device: torch.device, d_model: int) -> torch.dtype:
-    """Return the operand dtype of most matrix multiplications under `training.precision`; bf16 is by autocast.
+def training_precision(wanted: str, device: torch.device, d_model: int) -> str:
+    """Return `training.precision`, or what its "auto" stands for: the fastest that learns as well.
 
-    "auto" picks bf16 only where hardware makes it faster than fp32: on GPUs that do not emulate it, and on CPUs from
-    the d_model on that `narrowest_in_bf16` returns. fp16 is never used, as it would need loss scaling.
+    That is bf16 on GPUs that do not emulate it. On CPUs it is bf32 where they have AMX and bf16 where they have its
+    instructions, from the d_model on for which these are known to be faster than fp32. fp16 is never used, as it would
+    need loss scaling.
     """
-    if precision == "auto":
-        if device.type == "cuda":
-            is_faster = torch.cuda.is_bf16_supported(including_emulation=False)
-        else:
-            is_faster = device.type == "cpu" and d_model >= narrowest_in_bf16()
-        precision = "bf16" if is_faster else "fp32"
+    if wanted != "auto":
+        return wanted
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    if device.type != "cpu":
+        return "fp32"
+    if has_amx():
+        return "bf32" if d_model >= NARROWEST_IN_TILES else "fp32"
+    return "bf16" if d_model >= narrowest_in_bf16() else "fp32"
+
+
+def dtype_of(precision: str) -> torch.dtype:
+    """Return the operand dtype of most matrix multiplications in `precision`, not "auto"; bf16 is by autocast."""
     return {"bf16": torch.bfloat16, "fp64": torch.float64}.get(precision, torch.float32)
 
 
@@ -150,12 +159,12 @@ def muon_dtype(precision: str, device: torch.device, d_model: int) -> torch.dtyp
         if precision == "fp64":
             return torch.float64
         return torch.float32
-    return product_dtype(precision, device, d_model)
+    return dtype_of(training_precision(precision, device, d_model))
 
 
 @contextmanager
 def factors_rounded(precision: str) -> Iterator[None]:
-    """Set the precision of fp32 matrix multiplications to `training.precision` for the duration of the block.
+    """Set that of fp32 matrix multiplications for the duration of the block; `precision` is not "auto".
 
     PyTorch's "medium" rounds operands to bf16 and accumulates in fp32 on CPUs with AMX, and has no effect on other
     CPUs; its "high" is TF32 on GPUs. "highest" is set explicitly because PyTorch's default varies.

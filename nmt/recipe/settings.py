@@ -212,8 +212,8 @@ class Training(Settings):
     precision: Literal["auto", "bf16", "bf32", "tf32", "fp32", "fp64"] = "auto"
     """Precision of matrix multiplications. Weights and accumulation stay in fp32, except with fp64 (for verification).
     bf16 also applies to activations; bf32 (on a CPU with AMX) only rounds operands to bf16; tf32 (on a GPU), to tf32.
-    auto is bf16 on a GPU whose hardware supports it and on a CPU that is known to be faster in it, else fp32. Muon's
-    own products follow it, but for bf16 on a CPU, where they are in fp32."""
+    auto is bf16 on a GPU whose hardware supports it; on a CPU, bf32 or bf16 where that is known to be faster; else
+    fp32. Muon's own products follow it, but for bf16 on a CPU, where they are in fp32."""
     compile: bool | None = None
     """Compile the layers with torch.compile, which takes half a minute or so at the start. Default: on a GPU only."""
     packing: Literal["auto"] | bool = "auto"

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.compute.choice import device_name, product_dtype
+from nmt.compute.choice import device_name, training_precision
 from nmt.compute.gpu import OLDEST, attention_tiles
 from nmt.data.augment import Augmenter
 from nmt.data.corpus import ChangedPairs, Corpus, Ids, Rows
@@ -271,7 +271,7 @@ class MicroBatches:
         """Maximum subwords on either side of a pair, excluding `</s>`"""
         most_tokens = augmenter.most_tokens if augmenter else settings.batch_tokens
         self._share = _ceil(most_tokens, group.size)  # this rank's tokens per update and side
-        self._dtype = product_dtype(settings.precision, group.device, model.d_model)
+        self._precision = training_precision(settings.precision, group.device, model.d_model)
         self._packer: Packer | None = None
         if use_packing(model, settings, group.device):
             tiles = [] if settings.compile is False else attention_tiles(model, group.device)
@@ -352,7 +352,7 @@ class MicroBatches:
 
     def place(self) -> str:
         """Return the devices of all ranks, such as 8 × NVIDIA H200, as far as memory and rounding depend on them."""
-        own = device_name(self._group.device, False, self._dtype)  # memory does not depend on threads
+        own = device_name(self._group.device, False, self._precision)  # memory does not depend on threads
         names = Counter(name for (name,) in self._group.gather([own]))
         return " + ".join(f"{number} × {name}" for name, number in sorted(names.items()))
 
@@ -403,7 +403,7 @@ def _packing_obstacle(model: Model, settings: Training, device: torch.device) ->
     if torch.cuda.get_device_capability(device) < OLDEST:
         return f"{torch.cuda.get_device_name(device)} is too old for it", "--set training.packing=auto"
     otherwise = ", or training.packing=auto"
-    if product_dtype(settings.precision, device, model.d_model) != torch.bfloat16:
+    if training_precision(settings.precision, device, model.d_model) != "bf16":
         return f"training.precision is {settings.precision}", f"--set training.precision=bf16{otherwise}"
     if model.attention_dropout > 0.0:
         return f"model.attention_dropout is {model.attention_dropout}", f"--set model.attention_dropout=0{otherwise}"

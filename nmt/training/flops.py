@@ -8,7 +8,7 @@ import time
 import numpy as np
 import torch
 
-from nmt.compute.choice import device_name, factors_rounded, for_training
+from nmt.compute.choice import device_name, dtype_of, factors_rounded, for_training
 from nmt.data.corpus import Ids
 from nmt.recipe import Model
 
@@ -39,8 +39,12 @@ def training_flops(model: Model, vocabulary: int, source_lengths: Ids, target_le
     return 3.0 * 2.0 * (model.layers * encoder + model.decoder_depth * (own + cross) + softmax)
 
 
-def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the FLOP/s of matrix multiplications in `dtype`, measured over 0.2 s: of a feed-forward layer's size."""
+def measured_flops(device: torch.device, precision: str) -> float:
+    """Return the FLOP/s of matrix multiplications, measured over 0.2 s: of a feed-forward layer's size.
+
+    `precision` is one of `training.precision`, but not "auto".
+    """
+    dtype = dtype_of(precision)
     rows = 8192 if device.type == "cuda" else 1024
     x = torch.randn(rows, 512, device=device, dtype=dtype)
     weight = torch.randn(2048, 512, device=device, dtype=dtype)
@@ -53,7 +57,7 @@ def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
         float(product[0, 0])  # synchronises with the device
         return time.perf_counter() - began
 
-    with factors_rounded("fp32"):
+    with factors_rounded(precision):
         seconds(3)
         count = max(1, int(0.2 / seconds(1)))
         return 2.0 * rows * 512 * 2048 * count / seconds(count)
@@ -65,4 +69,4 @@ def sustained_flops(device: torch.device) -> float:
     for gpu, flops in SUSTAINED.items():
         if re.search(rf"\b{gpu}[cmst]?\b", name):
             return flops
-    return measured_flops(device, torch.float32)
+    return measured_flops(device, "fp32")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from nmt.compute.choice import for_training, product_dtype
+from nmt.compute.choice import dtype_of, for_training, training_precision
 from nmt.data.augment import Augmenter
 from nmt.data.corpus import Corpus
 from nmt.model.transformer import Transformer, computed_by
@@ -21,7 +21,8 @@ class Learner:
         """Begin anew with the weights of `model`; compile it if `settings` ask for that, by default on a GPU."""
         on_gpu = device.type == "cuda"
         self.is_compiled = on_gpu if settings.compile is None else settings.compile
-        self.dtype = product_dtype(settings.precision, device, model.config.d_model)
+        self.precision = training_precision(settings.precision, device, model.config.d_model)
+        self.dtype = dtype_of(self.precision)
         self.model = computed_by(model, for_training(device, self.dtype, compiled=self.is_compiled))
         self.objective = Objective(self.model, settings.label_smoothing)
         if self.is_compiled:

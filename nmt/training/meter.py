@@ -28,13 +28,13 @@ Losses = tuple[Tensor, Tensor, int]
 class Meter:
     """What training costs, in a run's state, and metrics since the last log line."""
 
-    def __init__(self, state: RunState, group: Group, dtype: torch.dtype) -> None:
-        """Start the clock of a run whose devices multiply in `dtype`."""
+    def __init__(self, state: RunState, group: Group, precision: str) -> None:
+        """Start the clock of a run whose devices multiply in `precision`, which is not "auto"."""
         self._state = state
         self._group = group
         self._sustained = sustained_flops(group.device)
         self._peak = peak_flops(group.device)
-        self._place = f"{group.size} × {device_name(group.device, dtype=dtype)}"
+        self._place = f"{group.size} × {device_name(group.device, precision=precision)}"
         self._last = self._began = time.perf_counter()
         self._waited = 0.0  # seconds
         self._updates: list[tuple[Any, ...]] = []  # loss, nll, cells, target tokens, tokens, FLOPs and norm of each

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from nmt.compute.choice import for_training, fp32_multiplier, product_dtype
+from nmt.compute.choice import for_training, fp32_multiplier, training_precision
 from nmt.data.corpus import TARGET_WORDS
 from nmt.data.data_report import mean_lengths, training_figures
 from nmt.data.folders import directory, look_up
@@ -163,13 +163,13 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
 
 def _update_seconds(plan: Plan, recipe: Recipe, device: torch.device, devices: int) -> tuple[float, str]:
     """Estimate the seconds of an update; return them, and say the speed of products from which they follow."""
-    dtype = product_dtype(recipe.training.precision, device, recipe.model.d_model)
-    peak = measured_flops(device, dtype)
+    precision = training_precision(recipe.training.precision, device, recipe.model.d_model)
+    peak = measured_flops(device, precision)
     measured = f"the {peak / 1e9:,.0f} GFLOP/s measured just now"
     at_work = devices
     if device.type == "cpu":
         at_work = 1  # workers share the CPU
-        measured += " in bf16" if dtype == torch.bfloat16 else f" by {fp32_multiplier()}"
+        measured += f" in {precision}" if precision in ("bf16", "bf32") else f" by {fp32_multiplier()}"
     return plan.flops_per_update / (EFFICIENCY * peak * at_work), measured
 
 

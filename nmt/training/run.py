@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import torch
-
 from nmt.checkpoint.reading import MANIFEST, POOR, Bundle, checkpoint_folders, checkpoint_path, prune
 from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.corpus import TARGET_WORDS, Corpus
@@ -391,7 +389,7 @@ class Run:
         training = self.recipe.training
         say = self.console.say
         begin = f"resuming at update {self.state.step:,}" if self.state.step else "starting"
-        devices = self.group.place + (" in bf16" if learner.dtype == torch.bfloat16 else "")
+        devices = self.group.place + (f" in {learner.precision}" if learner.precision in ("bf16", "bf32") else "")
         size = self.about["parameters"] / 1e6
         pairs = counted(len(learner.corpus), "pair")
         say(f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}")

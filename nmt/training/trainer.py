@@ -55,6 +55,7 @@ class Trainer:
         self.optimizer = learner.optimizer
         self.state = learner.state
         self.device = group.device
+        self.precision = learner.precision
         self.dtype = learner.dtype
         self._seconds_left = seconds_left
         self._drifts = False  # whether ranks have had other weights than rank 0
@@ -70,7 +71,7 @@ class Trainer:
         self._graphs = Graphs(self._add_gradients, self.objective, self.optimizer, self.device, self._say, useful)
         self._choose_size()
         self.divergence = Divergence(self.model, learner.corpus, console, self.state)
-        self.meter = Meter(self.state, group, self.dtype)
+        self.meter = Meter(self.state, group, self.precision)
 
     # --- one update (section 5.3) -----------------------------------------------------------------------------
 
@@ -81,7 +82,7 @@ class Trainer:
         """
         state = self.state
         state.begin(update.epoch, update.offset)
-        with factors_rounded(self.settings.precision):
+        with factors_rounded(self.precision):
             # 1. Sum the gradients of all micro-batches of all ranks.
             losses, agreed = self.gradients(update, requests)
             while losses is None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nmt.compute import choice
-from nmt.compute.choice import factors_rounded, muon_dtype, product_dtype, set_precision
+from nmt.compute.choice import dtype_of, factors_rounded, muon_dtype, set_precision, training_precision
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.search import way
@@ -25,29 +25,39 @@ def test_auto_is_bf16_on_a_gpu_whose_hardware_has_it(monkeypatch: pytest.MonkeyP
         return has_bf16 or including_emulation  # as on a V100 or T4
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
-    assert product_dtype("auto", GPU, 512) == (torch.bfloat16 if has_bf16 else torch.float32)
-    assert muon_dtype("auto", GPU, 512) == product_dtype("auto", GPU, 512)
+    assert training_precision("auto", GPU, 512) == ("bf16" if has_bf16 else "fp32")
+    assert muon_dtype("auto", GPU, 512) == (torch.bfloat16 if has_bf16 else torch.float32)
 
 
 @pytest.mark.parametrize(
-    ("family", "has_bf16", "capability", "narrowest"),
+    ("family", "has_bf16", "has_tiles", "capability", "precision", "narrowest"),
     [
-        (25, True, "AVX512", 128),  # Zen 4
-        (25, False, "AVX2", math.inf),  # Zen 3
-        (26, True, "AVX512", 256),  # Zen 5
-        (0, True, "AVX512", 256),  # Intel
-        (25, True, "AVX2", math.inf),  # Zen 4 that is asked to do without
+        (25, True, False, "AVX512", "bf16", 128),  # Zen 4
+        (25, False, False, "AVX2", "bf16", math.inf),  # Zen 3
+        (26, True, False, "AVX512", "bf16", 256),  # Zen 5
+        (0, True, True, "AVX512", "bf32", 128),  # Intel
+        (0, False, False, "AVX512", "bf16", math.inf),  # an older one
+        (0, True, True, "AVX2", "bf16", math.inf),  # Intel that is asked to do without
+        (25, True, False, "AVX2", "bf16", math.inf),  # Zen 4, too
     ],
 )
-def test_auto_is_bf16_on_a_cpu_from_the_width_on_where_it_pays(
-    monkeypatch: pytest.MonkeyPatch, family: int, has_bf16: bool, capability: str, narrowest: float
+def test_auto_rounds_on_a_cpu_from_the_width_on_where_it_pays(
+    monkeypatch: pytest.MonkeyPatch,
+    family: int,
+    has_bf16: bool,
+    has_tiles: bool,
+    capability: str,
+    precision: str,
+    narrowest: float,
 ) -> None:
+    has = {"torch.cpu:_is_avx512_bf16_supported": has_bf16, "torch.cpu:_is_amx_tile_supported": has_tiles}
     monkeypatch.setattr(choice, "_amd_family", lambda: family)
-    monkeypatch.setattr(torch_internals, "find", lambda name: lambda: has_bf16)
+    monkeypatch.setattr(torch_internals, "find", lambda name: lambda: has[name])
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(choice, "narrowest_in_bf16", choice.narrowest_in_bf16.__wrapped__)  # without its cache
+    for function in (choice.narrowest_in_bf16, choice.has_amx):
+        monkeypatch.setattr(choice, function.__name__, function.__wrapped__)  # without its cache
     for width in (64, 128, 256, 1024):
-        assert product_dtype("auto", CPU, width) == (torch.bfloat16 if width >= narrowest else torch.float32)
+        assert training_precision("auto", CPU, width) == (precision if width >= narrowest else "fp32")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +73,8 @@ def test_auto_is_bf16_on_a_cpu_from_the_width_on_where_it_pays(
 def test_precisions_are_what_they_say(precision: str, dtype: torch.dtype, cpu: str | None, gpu: str | None) -> None:
     before = torch.get_float32_matmul_precision()
     for device, expected in ((CPU, cpu), (GPU, gpu)):
-        assert product_dtype(precision, device, 16) == product_dtype(precision, device, 1024) == dtype
+        assert training_precision(precision, device, 16) == training_precision(precision, device, 1024) == precision
+        assert dtype_of(precision) == dtype
         assert muon_dtype(precision, device, 16) == (dtype if device is GPU or precision == "fp64" else torch.float32)
         model = Transformer(Model(layers=1, d_model=16, d_ff=24, heads=2), 60, 60)
         if expected is None:

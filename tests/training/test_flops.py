@@ -62,4 +62,4 @@ def test_flops_are_those_of_a_forward_pass_three_times(config: Model) -> None:
 
 
 def test_a_cpu_is_measured() -> None:
-    assert 1e8 < measured_flops(torch.device("cpu"), torch.float32) < 1e14
+    assert 1e8 < measured_flops(torch.device("cpu"), "fp32") < 1e14

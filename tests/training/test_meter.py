@@ -33,7 +33,7 @@ SCORED = "data.name=reverse", "data.valid=[{source: valid.a, target: valid.b}]"
 def test_peak_memory_is_in_bytes_on_every_system(
     platform: str, bytes_per_unit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meter = Meter(RunState(step=1, epoch=0, offset=1), Group(World(), 1), torch.float32)
+    meter = Meter(RunState(step=1, epoch=0, offset=1), Group(World(), 1), "fp32")
     meter.add([(torch.ones(()), torch.ones(()), 8)], Lengths(np.array([3]), np.array([3])), 1.0, torch.ones(()))
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=123_456))

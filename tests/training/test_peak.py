@@ -55,7 +55,7 @@ def test_the_share_is_told_where_the_peak_is_known(
     monkeypatch.setattr(metering, "sustained_flops", lambda device: 1e9)
     monkeypatch.setattr(metering, "peak_flops", lambda device: peak)
     group = Group(World(), 1)
-    meter = Meter(RunState(step=1, epoch=0, offset=1), group, torch.float32)
+    meter = Meter(RunState(step=1, epoch=0, offset=1), group, "fp32")
     monkeypatch.setattr(group, "size", 2)
     monkeypatch.setattr(group, "total", lambda *values: list(values))
     now[0] = 4.0

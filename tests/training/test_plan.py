@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plans, "measured_flops", lambda device, dtype: 1e12)
+    monkeypatch.setattr(plans, "measured_flops", lambda device, precision: 1e12)
 
 
 def lines(recipe: Recipe) -> dict[str, str]:
@@ -37,8 +37,9 @@ def lines(recipe: Recipe) -> dict[str, str]:
 
 
 def test_a_plan_is_measured_in_the_precision_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "measured_flops", lambda device, dtype: 2e12 if dtype == torch.bfloat16 else 1e12)
+    monkeypatch.setattr(plans, "measured_flops", lambda device, precision: 2e12 if precision == "bf16" else 1e12)
     monkeypatch.setattr(choice, "narrowest_in_bf16", lambda: 256)
+    monkeypatch.setattr(choice, "has_amx", lambda: False)
     content = {"name": "x", "data": {"source": "a", "target": "b", "train": [{"source": "a", "target": "b"}]}}
 
     def time(width: int) -> str:
