@@ -1,6 +1,6 @@
 """English to German on Multi30k with the German captions of its task 2, which are no translations.
 
-    python benchmarks/captions.py FOLDER --out OUT [--reverse 4000] [--updates 11000] [--tuning 800] [--models 2]
+    python benchmarks/captions.py FOLDER --out OUT [--reverse 4000] [--updates 10500] [--tuning 800] [--models 2]
 
 FOLDER has Multi30k's train, val and test_2016_flickr, .en.gz and .de.gz, and task2/train.1.de.gz to train.5.de.gz. The
 captions are for research use, and so is a model that is trained on them.
@@ -148,6 +148,33 @@ class Work:
         self.run(["score", reference, f"{name}.test.de", "--metric", "tokenised", "--lowercase"])
 
 
+def learn_reverse(work: Work, updates: int) -> None:
+    """Train the model that translates captions back."""
+    turned = {"source": "de", "target": "en", "valid": [{"source": "val.de.gz", "target": "val.en.gz"}]}
+    command = work.training(
+        "reverse",
+        [{"source": "train.de.gz", "target": "train.en.gz"}],
+        TRAINING | {"updates": updates, "checkpoint_updates": 1000, "weight_decay": 0.3},
+        data=turned,
+        model=MODEL | {"d_model": 128, "d_ff": 512, "heads": 4},
+        tokenizer=TOKENIZER,
+    )
+    work.run(command)
+
+
+def write_synthetic(work: Work, most: int | None) -> dict[str, str]:
+    """Write pairs of tagged translations and captions, of `most` captions; return the files by their sides."""
+    files = {side: work.out / f"synthetic.{language}.gz" for side, language in (("source", "en"), ("target", "de"))}
+    if not all(path.exists() for path in files.values()):
+        captions = work.out / "captions.de.gz"
+        found = [line for number in range(1, 6) for line in read(work.folder / "task2" / f"train.{number}.de.gz")]
+        write(captions, islice(cleaned(found, read(work.folder / "train.de.gz")), most))
+        pairs = dict.fromkeys(work.translated_back(captions))
+        write(files["source"], (TAG + source for source, _ in pairs))
+        write(files["target"], (target for _, target in pairs))
+    return {side: str(path) for side, path in files.items()}
+
+
 def main() -> None:
     """Train and score as the module describes."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -155,62 +182,31 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--reverse", type=int, default=4000, help="updates")
     parser.add_argument("--captions", type=int, help="take only so many")
-    parser.add_argument("--updates", type=int, default=11_000)
+    parser.add_argument("--updates", type=int, default=10_500)
     parser.add_argument("--tuning", type=int, default=800, help="updates")
     parser.add_argument("--models", type=int, default=2)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     work = Work(given.folder.resolve(), given.out.resolve())
 
-    captions = work.out / "captions.de.gz"
-    found = [line for number in range(1, 6) for line in read(work.folder / "task2" / f"train.{number}.de.gz")]
-    write(captions, islice(cleaned(found, read(work.folder / "train.de.gz")), given.captions))
-
-    turned = {"source": "de", "target": "en", "valid": [{"source": "val.de.gz", "target": "val.en.gz"}]}
-    reverse = {"updates": given.reverse, "checkpoint_updates": 1000, "weight_decay": 0.3}
-    work.run(
-        work.training(
-            "reverse",
-            [{"source": "train.de.gz", "target": "train.en.gz"}],
-            TRAINING | reverse,
-            data=turned,
-            model=MODEL | {"d_model": 128, "d_ff": 512, "heads": 4},
-            tokenizer=TOKENIZER,
-        )
-    )
-
-    synthetic = dict.fromkeys(work.translated_back(captions))
-    files = {"source": work.out / "synthetic.en.gz", "target": work.out / "synthetic.de.gz"}
-    write(files["source"], (TAG + source for source, _ in synthetic))
-    write(files["target"], (target for _, target in synthetic))
-
+    learn_reverse(work, given.reverse)
+    synthetic = write_synthetic(work, given.captions)
     pairs = {"source": "train.en.gz", "target": "train.de.gz"}
-    both: list[dict[str, Any]] = [{**pairs, "weight": 3}, {side: str(path) for side, path in files.items()}]
+    both: list[dict[str, Any]] = [{**pairs, "weight": 3}, synthetic]
     mixed = TRAINING | {"updates": given.updates}
-    tuning = TRAINING | {
-        "updates": given.tuning,
-        "warmup": 50,
-        "learning_rate_scale": 0.05,
-        "checkpoint_updates": 150,
-    }
-    seeds = range(1, given.models + 1)
-    work.run(
-        *(
-            work.training(f"mixed-{seed}", both, mixed | {"seed": seed}, model=MODEL, tokenizer=TOKENIZER)
-            for seed in seeds
-        )
-    )
-    work.run(
-        *(
-            work.training(
-                f"tuned-{seed}", [pairs], tuning | {"seed": seed, "init_from": str(work.out / f"mixed-{seed}")}
-            )
-            for seed in seeds
-        )
-    )
+    tuning = TRAINING | {"updates": given.tuning, "warmup": 50, "checkpoint_updates": 150, "learning_rate_scale": 0.05}
+    first: list[Command] = []
+    then: list[Command] = []
+    for seed in range(1, given.models + 1):
+        start = {"init_from": str(work.out / f"mixed-{seed}")}
+        of_both = mixed | {"seed": seed}
+        first.append(work.training(f"mixed-{seed}", both, of_both, model=MODEL, tokenizer=TOKENIZER))
+        then.append(work.training(f"tuned-{seed}", [pairs], tuning | {"seed": seed} | start))
+    work.run(*first)
+    work.run(*then)
     used = os.times()
     print(f"{used.children_user + used.children_system:,.0f} processor seconds, but for what was done before")
-    tuned = [f"tuned-{seed}" for seed in seeds]
+    tuned = [f"tuned-{seed}" for seed in range(1, given.models + 1)]
     for model in tuned:
         work.score(model, [model])
     work.score("tuned", tuned)
