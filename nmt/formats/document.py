@@ -495,13 +495,19 @@ class _Division:
             return
         self._fence = None
         self._in_quote = is_quoted
-        if self._is_captions and is_behind_blank and self._begins_captions(body):
-            yield Piece([line])
-            return
+        if self._is_captions and is_behind_blank:
+            is_name = any(map(_TIMES_AT.match, self._lines.ahead(1)))  # of the next cue
+            is_note = not is_name and _NO_CAPTION.match(body) is not None
+            if is_note:
+                self._fence = _UP_TO_BLANK
+            if is_name or is_note:
+                yield Piece([line])
+                return
         if self._is_literal(line):
             yield from self.end_block()
             yield Piece([line], kind="code")
             return
+        self._literal = _indentation(line) if _has_literal(body, self._lines) else -1
         if _TIMES_AT.match(body):
             yield from self.end_block()
             yield Piece([line])
@@ -532,22 +538,7 @@ class _Division:
 
     def _is_literal(self, line: str) -> bool:
         """Return whether a line is code, names or a comment of reStructuredText, behind the line that says so."""
-        column = _indentation(line)
-        if self._body and column <= self._literal:
-            self._literal = -1
-        if self._literal >= 0:
-            return True
-        if _has_literal(self._body, self._lines):
-            self._literal = column
-        return False
-
-    def _begins_captions(self, body: str) -> bool:
-        """Return whether a line of subtitles is the name of one, or begins a note or style, up to a blank line."""
-        if any(map(_TIMES_AT.match, self._lines.ahead(1))):
-            return True
-        if _NO_CAPTION.match(body):
-            self._fence = _UP_TO_BLANK
-        return self._fence is not None
+        return self._literal >= 0 and (not self._body or _indentation(line) > self._literal)
 
     def _in_block(self, line: str, body: str) -> Iterator[Piece]:
         """Add a line to the block, or end it and return the line as a piece."""
