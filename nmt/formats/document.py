@@ -41,7 +41,7 @@ NO_CODE = 10**6  # columns: in a block of HTML, where lines may have any indenta
 
 _LETTER = re.compile(r"[^\W\d_]")
 _PLAIN_WORD = re.compile(  # other than a path, an option or code; of two letters, or one that stands for a word
-    r"[\"'(\[*_]*+(?=.*[^\W\d_]{2}|.*[\u2e80-\uffdc])"
+    r"(?:\.{3})?[\"'(\[*_]*+(?=.*[^\W\d_]{2}|.*[\u2e80-\uffdc])"
     r"[A-Za-z\x80-\U0010ffff]++(?:['/,.-][A-Za-z\x80-\U0010ffff]++)*+[\"')\]*_.,;:!?]*"
 )
 _SPOKEN = re.compile(r"[-–—][^\W\d_a-z].*[.!?…]\Z")  # -Yes. is no option
@@ -90,7 +90,7 @@ _CODE_TAG = re.compile(  # of HTML, Liquid, Hugo and LaTeX
 )
 _TAG = re.compile(r"</?[A-Za-z][\w-]*(?:\s[^<>]*)?/?>|<[!?][^<>]*>|&#?\w{1,31};")  # <https://example.org> is none
 _CODES = re.compile(  # of a line, beside its words: the places of links, notes, tags, placeholders, marks
-    r"\]\([^()\s]*(?:\([^()]*\))?[^()]*\)|\]\[[^\[\]]*\]|\[\^[^\[\]\s]+\]|(?<![\d:]):[a-z][\w+-]{1,40}:(?![^\W_]|:)"
+    r"\]\([^()\s]*(?:\([^()]*\))?[^()]*\)|\]\[[^\[\]]*\]|\[\^[^\[\]\s]+\]|(?<![\d:]):(?:[a-z][\w+-]{1,40}|[+-]1|100):(?![^\W_]|:)"
     rf"|{_TAG.pattern}|[$#%]?\{{[^{{}}]*\}}|%\(\w+\)[a-z]|!?\[|\]|~~|\*+|…"
 )
 _UNCLOSED_TAG = re.compile(r"\s*<[A-Za-z][^<>]*\Z")

@@ -242,17 +242,18 @@ class PoFile(UnitFile):
         self, entry: _Entry, notes: Sequence[str], texts: Sequence[str], review: bool, origin: Origin = ""
     ) -> None:
         newline = self._newline(entry.start)
+        wraps = "no-wrap" not in _names_of_flags(entry)
         present = {form.name: form for form in self._drop_forms(entry, len(texts))}
         names = _names_of_forms(len(texts), entry.forms[0].name != "msgstr")
         added = ""
         for name, text in zip(names, texts, strict=True):
             form = present.pop(name, None)
             if form is None:
-                added += f"{newline}{name} {_quoted(name, text, newline)}"
+                added += f"{newline}{name} {_quoted(name, text, newline, wraps)}"
             elif text == form.text:
                 self._set(form, form.raw)
             else:
-                self._set(form, _quoted(name, text, newline))
+                self._set(form, _quoted(name, text, newline, wraps))
         self._add(entry, added)
         comments = _without_origin(notes)
         if origin:
@@ -556,10 +557,13 @@ def _unescaped(escape: re.Match[str]) -> str:
     return chr(code & 0xFF)  # C escapes are bytes
 
 
-def _quoted(name: str, text: str, newline: str) -> str:
-    """Return the strings of a field, wrapped as gettext does."""
-    from translate.storage.pypo import quoteforpo
+def _quoted(name: str, text: str, newline: str, wraps: bool = True) -> str:
+    """Return the strings of a field, wrapped as gettext does, or with the line breaks of the text alone."""
+    from translate.storage.pypo import escapeforpo, quoteforpo
 
+    if not wraps:
+        lines = [f'"{escapeforpo(line)}"' for line in re.findall(r"[^\n]*\n|[^\n]+", text)] or ['""']
+        return newline.join(lines if len(lines) == 1 else ['""', *lines])
     lines = quoteforpo(text) or ['""']
     if len(lines) == 1 and len(name) + 1 + _columns(lines[0]) > MOST_COLUMNS:
         lines = ['""', *lines]

@@ -26,13 +26,14 @@ _INLINE = re.compile(
     r"|(?<![\w+])\+\+(?=[A-Za-z\d\"])[\w\"-]+(?:\+[\w\"-]+)*\+\+(?!\w)"  # keys, of PyMdown
     r"|(?<![\w$])\$(?![\s{$])(?=[^$\n]{0,200}[\\_^=+<>]|[^\s$]{1,40}\$)[^$\n]{1,200}(?<!\s)\$(?![\w$]))"
     rf"|(?P<url>(?<![A-Za-z\d])(?:https?://|www\.)(?:{_IN_URL}|\({_IN_URL}*\))*(?<![*_~.,;:!?]))"
-    r"|\\(?P<escaped>[!-/:-@\[-`{-~])|(?P<note>\[\^[^\[\]\s]+\]|(?<![\d:]):[a-z][\w+-]{1,40}:(?![^\W_]|:))"
+    r"|\\(?P<escaped>[!-/:-@\[-`{-~])|(?P<note>\[\^[^\[\]\s]+\]|(?<![\d:]):(?:[a-z][\w+-]{1,40}|[+-]1|100):(?![^\W_]|:))"
     r"|(?P<opening>!?\[)|(?P<closing>\])|(?P<emphasis>\*{1,3}|(?<!_)_{1,3}(?!_)|~~|(?<![=!<>])==(?![=>])|\^\^)"
     r"|(?P<script>(?<=\w)(?P<of_script>[~^])(?P<raised>[^\W_][\w,.+-]{0,20})(?P=of_script))|(?P<html>[<&])",
     re.DOTALL,
 )
 _PIPES = re.compile(r"\\[!-/:-@\[-`{-~]|(?P<ticks>`+)|(?P<pipe>\|)")  # between cells
 _ESCAPES_OF_CELLS = {"|": "\\|"}
+_END_OF_REFERENCE = re.compile(r"_{1,2}(?![\w*])")  # of reStructuredText: `a page`_
 _WORD = re.compile(r"\S")
 _BRACKET = re.compile(r"[\[\]]")
 BRACKETS = ("[", "![")
@@ -197,8 +198,12 @@ def _read(text: str, defines: Defines) -> list[Token]:
         at = found.end()
         if found["ticks"]:
             at = spans.get(found.start(), at)
+            is_code = at > found.end()
+            reference = _END_OF_REFERENCE.match(text, at) if is_code else None
+            if reference and not reader.opened[reference[0]]:  # else it closes emphasis: _see `code`_
+                at = reference.end()
             code = text[found.start() : at]
-            if at > found.end():
+            if is_code:
                 reader.tokens.append(Token("copy", code))
             else:
                 reader.add(code)

@@ -67,7 +67,7 @@ FORMATS = {
     "PHP": r"<\?=[^<>\n]{1,200}\?>",
     "pictograph": rf"{_PICTOGRAPH}(?:{_PICTOGRAPH}|[\u200d\ufe0e\ufe0f\u20e3\U000e0020-\U000e007f])*+"
     r"|[\d#*]\ufe0f?\u20e3",
-    "wiki": r"\[\[[^\[\]\n]{1,200}\]\]",
+    "wiki": r"!?\[\[[^\[\]\n]{1,200}\]\]",
     "underscores": rf"(?<!{IDENTIFIER})__(?=[^\W_]){IDENTIFIER}{{1,60}}?(?<=[^\W_])__(?!{IDENTIFIER})",
 }
 """Patterns of what is kept, by where it comes from"""

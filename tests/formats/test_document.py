@@ -409,6 +409,7 @@ def test_a_sentence_goes_on_in_the_next_line_of_a_cue() -> None:
     cue = "00:01.000 --> 00:02.000\n{}\n"
     text = cue.format("The cat is in the houses\nand the dog is not.")
     assert laid_out(text, str.upper) == cue.format("THE CAT IS IN THE HOUSES AND THE DOG IS\nNOT.")
+    assert sent(cue.format("The cat...\n...waits.\n...")) == ["The cat...", "...waits."]
 
 
 @pytest.mark.parametrize("text", BLOCKS)
@@ -466,6 +467,9 @@ def test_formulas_are_copied(formula: str) -> None:
         ("The ==cat== and ^^dog^^", "The cat and dog", []),
         ("H~2~O and x^2^", "H2O and x2", []),
         ("Press ++ctrl+c++ now", "Press ++ctrl+c++ now", ["++ctrl+c++"]),
+        ("The cat :+1: is :100: here, at 10:100: and :2:", "The cat is here, at 10:100: and :2:", []),
+        ("See `a page`_ and `b`__, `c`_d", "See `a page`_ and `b`__, `c`_d", ["`a page`_", "`b`__", "`c`"]),
+        ("_see `code`_ and __see `code`__", "see `code` and see `code`", ["`code`", "`code`"]),
         ("x==y and a==b, x == y ==> z, 2^3 and 4^2, ~5 and ~6, ^_^, C++ and D++", "", []),
     ],
 )

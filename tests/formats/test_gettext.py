@@ -115,6 +115,16 @@ def test_the_flag_goes_without_a_trace() -> None:
     assert re.findall("fuzzy", done) == ["fuzzy", "fuzzy"], "of the header, and of an obsolete message"
 
 
+def test_a_message_that_is_not_to_be_wrapped_keeps_the_line_breaks_of_its_text_alone() -> None:
+    line = "nine words " * 9
+    text = f'{HEADER}\n#, {{}}\nmsgid "{line}"\nmsgstr ""\n\n#, {{}}\nmsgid "{line}\\nshort"\nmsgstr ""\n'
+    unwrapped = written(text.format("no-wrap", "c-format, no-wrap"), str.upper)
+    assert f'msgstr "{line.upper()}"\n\n' in unwrapped
+    assert unwrapped.endswith(f'msgstr ""\n"{line.upper()}\\n"\n"SHORT"\n')
+    wrapped = written(text.format("c-format", "c-format"), str.upper)
+    assert line.upper() not in wrapped
+
+
 @pytest.mark.parametrize(
     ("header", "word", "expected"),
     [

@@ -178,7 +178,7 @@ EXAMPLES = {
     "ERB, EJS": ["<%= x %>", "<% if a %>", "<%- user.name -%>"],
     "PHP": ["<?= $x ?>", "<?= name() ?>"],
     "pictograph": [*"©™•→✓😀♪", "❤️", "👨‍👩‍👧‍👦", "👍🏽", "🇪🇺", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "1️⃣", "★★★★☆"],
-    "wiki": ["[[x]]", "[[Main Page|the page]]"],
+    "wiki": ["[[x]]", "[[Main Page|the page]]", "![[cat.png]]"],
     "underscores": ["__x__", "__file_name__"],
 }
 PROSE = """100 % sicher|{siehe oben}|10:30|Preis: 5 $|5%ige|20% off|100%|%50 indirim|50%-a|50%'i|US$ 5|$5|a < b > c|a@b
