@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, pairwise, takewhile
 from typing import NamedTuple, Self
 
-from nmt.formats.markdown import pipes_of, read_markdown, unbroken
+from nmt.formats.markdown import SHORTCODE, pipes_of, read_markdown, unbroken
 from nmt.formats.placeholders import PICTOGRAPH
 from nmt.formats.segments import Segment
 from nmt.formats.tags import open_in
@@ -90,8 +90,8 @@ _CODE_TAG = re.compile(  # of HTML, Liquid, Hugo and LaTeX
 )
 _TAG = re.compile(r"</?[A-Za-z][\w-]*(?:\s[^<>]*)?/?>|<[!?][^<>]*>|&#?\w{1,31};")  # <https://example.org> is none
 _CODES = re.compile(  # of a line, beside its words: the places of links, notes, tags, placeholders, marks
-    r"\]\([^()\s]*(?:\([^()]*\))?[^()]*\)|\]\[[^\[\]]*\]|\[\^[^\[\]\s]+\]|(?<![\d:]):(?:[a-z][\w+-]{1,40}|[+-]1|100):(?![^\W_]|:)"
-    rf"|{_TAG.pattern}|[$#%]?\{{[^{{}}]*\}}|%\(\w+\)[a-z]|!?\[|\]|~~|\*+|…"
+    r"\]\([^()\s]*(?:\([^()]*\))?[^()]*\)|\]\[[^\[\]]*\]|\[\^[^\[\]\s]+\]"
+    rf"|{SHORTCODE}|{_TAG.pattern}|[$#%]?\{{[^{{}}]*\}}|%\(\w+\)[a-z]|!?\[|\]|~~|\*+|…"
 )
 _UNCLOSED_TAG = re.compile(r"\s*<[A-Za-z][^<>]*\Z")
 _UNCLOSED_COMMENT = re.compile(r"(?<=\S)\s*<!--(?:(?!-->|<!--)[^`])*\Z")  # behind text; `<!--` is code

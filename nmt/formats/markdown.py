@@ -20,13 +20,15 @@ _TITLE = r"\"[^\"]*\"|'[^']*'|\([^()]*\)"
 _TO = re.compile(rf"\]\(\s*(?:{_PLACE})(?:\s+(?:{_TITLE}))?\s*\)(?:\{{[^{{}}\n]*\}})?|\]\[(?P<label>[^\[\]\n]*)\]")
 """Pattern for the end of a link: its place and title, or the label of a reference, which may be empty"""
 _IN_URL = r"[^\s<>\"`()\[\]\u3000-\u303f\uff00-\uffef]"
+SHORTCODE = r"(?<![\d:]):(?:[a-z][\w+-]{1,40}|[+-]1|100):(?![^\W_]|:)"
+"""Pattern for the name of a pictograph: :dog:, :+1:"""
 _INLINE = re.compile(
     r"(?P<ticks>`+)|(?P<copy><(?:[A-Za-z][A-Za-z\d+.-]{1,30}:[^\s<>]*|[^\s<>@/]+@[^\s<>@]+)>"
     r"|\$\$(?=[^$\n]{0,500}[\\_^=+<>]|[^\s$]{1,40}\$\$)[^$\n]{1,500}\$\$"  # a formula
     r"|(?<![\w+])\+\+(?=[A-Za-z\d\"])[\w\"-]+(?:\+[\w\"-]+)*\+\+(?!\w)"  # keys, of PyMdown
     r"|(?<![\w$])\$(?![\s{$])(?=[^$\n]{0,200}[\\_^=+<>]|[^\s$]{1,40}\$)[^$\n]{1,200}(?<!\s)\$(?![\w$]))"
     rf"|(?P<url>(?<![A-Za-z\d])(?:https?://|www\.)(?:{_IN_URL}|\({_IN_URL}*\))*(?<![*_~.,;:!?]))"
-    r"|\\(?P<escaped>[!-/:-@\[-`{-~])|(?P<note>\[\^[^\[\]\s]+\]|(?<![\d:]):(?:[a-z][\w+-]{1,40}|[+-]1|100):(?![^\W_]|:))"
+    rf"|\\(?P<escaped>[!-/:-@\[-`{{-~])|(?P<note>\[\^[^\[\]\s]+\]|{SHORTCODE})"
     r"|(?P<opening>!?\[)|(?P<closing>\])|(?P<emphasis>\*{1,3}|(?<!_)_{1,3}(?!_)|~~|(?<![=!<>])==(?![=>])|\^\^)"
     r"|(?P<script>(?<=\w)(?P<of_script>[~^])(?P<raised>[^\W_][\w,.+-]{0,20})(?P=of_script))|(?P<html>[<&])",
     re.DOTALL,
