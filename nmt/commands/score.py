@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -254,6 +255,9 @@ def _metrics(options: ScoreOptions, by_model: bool) -> list[str]:
         wrong = unknown[0] if unknown else wanted
         refuse(options, "metric", f"{wrong} needs --model", wrong in BY_MODEL and not options.models)
         problem = f"{wrong!r} is none of {', '.join(allowed)}, the metrics {kind}"
+        near = difflib.get_close_matches(wrong.lower(), allowed, n=1)
+        if near:
+            problem += f"; did you mean {near[0]}?"
         raise click.BadParameter(problem, param_hint="--metric")
     if not set(names).isdisjoint(OF_WORDS) and "bleu" not in names:
         names.insert(0, "bleu")  # word-based scores are not comparable: add one that is

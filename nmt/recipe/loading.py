@@ -173,17 +173,19 @@ def _prefer_minutes_of_set(tree: Tree, origins: Origins) -> None:
         tree["training"].pop(UPDATES, None)
 
 
-def _read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -> tuple[Tree, Origins, Tree | None]:
+def _read(
+    path: Path, extended_by: tuple[Path, ...] = (), named_by: str = "", alone: bool = False
+) -> tuple[Tree, Origins, Tree | None]:
     """Return a recipe's merged values, their origins, and the values of the recipe that it extends, if any.
 
-    Raise UserError if a file is missing or is not a recipe, if recipes extend each other, or if a recipe extends
-    another although it must stand `alone`.
+    `named_by` is what asks for it in the last of those that it is `extended_by`. Raise UserError if a file is missing
+    or is not a recipe, if recipes extend each other, or if a recipe extends another although it must stand `alone`.
     """
     real = Path(os.path.realpath(path))  # Path.resolve fails for a symlink to itself
     if real in extended_by:
         names = ", ".join(p.name for p in extended_by)
         raise UserError(f"{path}: extends itself through {names}", "remove `extends` from one of them")
-    tree, origins = read_file(path)
+    tree, origins = read_file(path, named_by)
     base_name = tree.pop("extends", None)
     if alone:
         _remove_moved(tree)
@@ -196,7 +198,7 @@ def _read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -
         hint = "name one recipe, relative to this file, as in extends: base.yaml"
         raise UserError(f"{where}: must be a file name (got {base_name!r})", hint)
     base_path = find_recipe(path.parent / base_name, base_name)
-    base, base_origins, _ = _read(base_path, (*extended_by, real))
+    base, base_origins, _ = _read(base_path, (*extended_by, real), where)
     _name_data(base, tree)
     return _merged(base, tree), base_origins | origins, base
 
@@ -298,6 +300,9 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, .
             return path, f"unknown key (value {given})", _nearest_key(path)
         case "string_pattern_mismatch":  # only names have a pattern
             return path, f"must be a name of letters, digits and . _ - (got {given})", "begin with a letter or digit"
+        case "invalid_key":
+            hint = "begin a key with a letter, and write a number without commas: 1000, not 1,000"
+            return path[:-1], f"a key must be a name (got {given})", hint
         case "tuple_type":
             return path, f"must be a list (got {given})", "write it between [ and ], even if it has one item"
         case "model_type":

@@ -69,17 +69,22 @@ def dump(values: Mapping[str, Any]) -> str:
     return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
-def read_file(path: Path) -> tuple[Tree, Origins]:
-    """Return one file's values and their origins; raise UserError if it is missing or is not a recipe."""
+def read_file(path: Path, named_by: str = "") -> tuple[Tree, Origins]:
+    """Return one file's values and their origins; raise UserError if it is missing or is not a recipe.
+
+    `named_by` is what asks for it, for the error if it is missing.
+    """
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)
     except FileNotFoundError:
-        raise UserError(f"{path}: no such recipe", _known_recipes(path)) from None
+        asking = f"{named_by}: " if named_by else ""
+        raise UserError(f"{asking}{path}: no such recipe", _known_recipes(path)) from None
     except OSError as error:
         raise not_read(path, error, "name a recipe that you may read") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: cannot be read: {error}", "save the recipe as text in UTF-8") from None
+        problem = f"{path}: is not text in UTF-8: byte {error.start + 1:,}"
+        raise UserError(problem, "save the recipe as text in UTF-8, not UTF-16 or another encoding") from None
     tree, origins = read_text(text, str(path))
     if not isinstance(tree, dict | None):
         problem = f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}"
@@ -94,7 +99,11 @@ def read_text(text: str, name: str) -> tuple[Any, Origins]:
     try:
         tree, node = _parse(text)
     except NOT_YAML as error:
-        raise UserError(f"{name}{_format_error(error)}", "correct it there, or take another copy") from None
+        problem = _format_error(error)
+        hint = "correct it there, or take another copy"
+        if r"'\t'" in problem:
+            hint = "indent lines with spaces, not with tabs"
+        raise UserError(f"{name}{problem}", hint) from None
     return tree, _locate(node, name)
 
 

@@ -57,7 +57,23 @@ def test_what_is_no_recipe_at_all_is_refused_with_its_file(write: Write, text: s
 
 def test_a_file_that_is_not_utf8_is_refused_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_bytes(b"name: \xff\n")
-    assert "r.yaml: cannot be read" in refusal(tmp_path / "r.yaml").message
+    assert refusal(tmp_path / "r.yaml").message.endswith("r.yaml: is not text in UTF-8: byte 7")
+
+
+def test_a_tab_as_indentation_is_named_in_the_hint(write: Write) -> None:
+    assert "spaces" in refusal(write("name: x\ndata:\n\tsource: a\n")).hint
+
+
+def test_a_comma_in_a_number_begins_another_key(write: Write) -> None:
+    path = write(BASE + "model: {layers: 1,000, heads: 2}\n")
+    error = refusal(path)
+    assert error.message == f"{path}:6: model: a key must be a name (got 0.0)"
+    assert "1000, not 1,000" in error.hint
+
+
+def test_a_base_that_is_missing_is_named_with_the_line_that_asks_for_it(write: Write) -> None:
+    path = write("extends: basis.yaml\n" + BASE)
+    assert refusal(path).message == f"{path}:1: extends: {path.parent / 'basis.yaml'}: no such recipe"
 
 
 def test_a_saved_recipe_reads_back_equal(write: Write) -> None:
