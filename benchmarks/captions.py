@@ -1,6 +1,6 @@
 """English to German on Multi30k with the German captions of its task 2, which are no translations.
 
-    python benchmarks/captions.py FOLDER --out OUT [--reverse 4000] [--updates 14000] [--tuning 800] [--models 2]
+    python benchmarks/captions.py FOLDER --out OUT [--reverse 4000] [--updates 11000] [--tuning 700] [--models 2]
 
 FOLDER has Multi30k's train, val and test_2016_flickr, .en.gz and .de.gz, and task2/train.1.de.gz to train.5.de.gz. The
 captions are for research use, and so is a model that is trained on them.
@@ -182,8 +182,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--reverse", type=int, default=4000, help="updates")
     parser.add_argument("--captions", type=int, help="take only so many")
-    parser.add_argument("--updates", type=int, default=14_000)
-    parser.add_argument("--tuning", type=int, default=800, help="updates")
+    parser.add_argument("--updates", type=int, default=11_000)
+    parser.add_argument("--tuning", type=int, default=700, help="updates")
     parser.add_argument("--models", type=int, default=2)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
