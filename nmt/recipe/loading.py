@@ -308,12 +308,26 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, .
         case "model_type":
             example = "{source: train.en, target: train.de}" if len(path) > 1 else "{key: value}"
             return path, f"must be keys with their values (got {given})", f"write them like {example}"
+    whole = _whole_number(problem["input"])
+    if problem["type"] == "int_type" and whole is not None:
+        return path, f"must be a valid integer (got {given})", f"write it as {whole}, in digits alone"
     expected = problem.get("ctx", {}).get("expected", "")
     allowed = re.findall(r"'([^']+)'", expected)
     near = difflib.get_close_matches(str(problem["input"]), allowed, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "correct the value, or remove the key where it has a default"
     message = problem["msg"].replace("Input should be", "must be")
     return path, f"{message} (got {given})", hint
+
+
+def _whole_number(given: Any) -> int | None:
+    """Return the whole number that was written otherwise, such as 1e5 or "10"; None if it is none."""
+    if isinstance(given, bool):
+        return None
+    with suppress(ValueError, TypeError, OverflowError):
+        number = float(given)
+        if number.is_integer():
+            return int(number)
+    return None
 
 
 def _nearest_key(path: tuple[str, ...]) -> str:

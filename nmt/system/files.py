@@ -20,6 +20,7 @@ from nmt.system.errors import UserError
 
 OPEN_ALREADY = re.compile(r"/dev/(stdout|stderr|fd/[0-9]+)|/proc/[^/]+/fd/[0-9]+")
 LARGEST = 1 << 25  # maximum bytes of a file to read whole: no vocabulary is larger, and its parsed JSON fits into 1 GiB
+IN_FOLDER = "this is a folder: name a file in it"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # out of resources: the file may be intact
 NO_FOLDERS = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES)  # see `_sync`
@@ -54,6 +55,8 @@ def writing(path: Path, codes: Collection[int] | None = None) -> Iterator[None]:
             hint = f"check {target.parent} and its permissions, or name another place"
             if error.errno in (errno.EEXIST, errno.ENOTDIR):
                 hint = "a file is where a folder is needed: rename it, or name another place"
+            elif error.errno == errno.EISDIR:
+                hint = IN_FOLDER
         raise UserError(f"{name}: {problem}", hint) from None
 
 
@@ -270,7 +273,7 @@ def not_read(path: Path, error: OSError, hint: str) -> UserError:
     problem = f"{path}: cannot be read: {error.strerror or error}"
     if error.errno in SHORT:
         return OutOfResources(problem, "run this again once other programs have ended, or raise the limit: ulimit -a")
-    return UserError(problem, hint)
+    return UserError(problem, IN_FOLDER if error.errno == errno.EISDIR else hint)
 
 
 def regular(path: Path) -> Path:

@@ -71,6 +71,14 @@ def test_a_comma_in_a_number_begins_another_key(write: Write) -> None:
     assert "1000, not 1,000" in error.hint
 
 
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [("1e5", "write it as 100000,"), ('"10"', "write it as 10,"), ("10.5", "correct"), ("true", "correct")],
+)
+def test_a_whole_number_is_written_in_digits(write: Write, given: str, hint: str) -> None:
+    assert refusal(write(BASE + f"training: {{updates: {given}}}\n")).hint.startswith(hint)
+
+
 def test_a_base_that_is_missing_is_named_with_the_line_that_asks_for_it(write: Write) -> None:
     path = write("extends: basis.yaml\n" + BASE)
     assert refusal(path).message == f"{path}:1: extends: {path.parent / 'basis.yaml'}: no such recipe"

@@ -27,6 +27,7 @@ from nmt.system.files import (
     identify,
     make_directory,
     read_json,
+    reading,
     remove_directory,
     replace_json,
     set_aside,
@@ -34,6 +35,7 @@ from nmt.system.files import (
     whole_directory,
     whole_file,
     write_json,
+    writing,
 )
 from nmt.system.processes import exclusive
 
@@ -390,6 +392,13 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     if Path("/dev/full").exists():
         with pytest.raises(UserError, match="/dev/full: the disk is full"), whole_file(Path("/dev/full")) as stream:
             stream.write(b"1")
+
+
+def test_a_folder_in_place_of_a_file_is_said_to_be_one(tmp_path: Path) -> None:
+    for doing in (writing(tmp_path), reading(tmp_path, "take another copy")):
+        with pytest.raises(UserError) as refused, doing:
+            tmp_path.open()
+        assert refused.value.hint == "this is a folder: name a file in it"
 
 
 def test_a_link_into_no_directory_is_named_with_its_target(tmp_path: Path) -> None:
