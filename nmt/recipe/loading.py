@@ -304,9 +304,14 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, .
             hint = "begin a key with a letter, and write a number without commas: 1000, not 1,000"
             return path[:-1], f"a key must be a name (got {given})", hint
         case "tuple_type":
-            return path, f"must be a list (got {given})", "write it between [ and ], even if it has one item"
+            hint = "write it between [ and ], even if it has one item"
+            if path[:-1] == ("data",) and isinstance(problem["input"], str):
+                hint = f"write it like [{{file: {problem['input']}}}]"
+            return path, f"must be a list (got {given})", hint
         case "model_type":
             example = "{source: train.en, target: train.de}" if len(path) > 1 else "{key: value}"
+            if path[-1].isdigit() and isinstance(problem["input"], str):  # of a list of data sets
+                example = f"{{file: {problem['input']}}}"
             return path, f"must be keys with their values (got {given})", f"write them like {example}"
     whole = _whole_number(problem["input"])
     if problem["type"] == "int_type" and whole is not None:

@@ -79,6 +79,12 @@ def test_a_whole_number_is_written_in_digits(write: Write, given: str, hint: str
     assert refusal(write(BASE + f"training: {{updates: {given}}}\n")).hint.startswith(hint)
 
 
+@pytest.mark.parametrize("given", ["p.tsv", "[p.tsv]"])
+def test_a_file_of_pairs_without_brackets_is_shown_with_them(write: Write, given: str) -> None:
+    error = refusal(write(f"name: x\ndata: {{source: a, target: b, train: {given}}}\n"))
+    assert "{file: p.tsv}" in error.hint
+
+
 def test_a_base_that_is_missing_is_named_with_the_line_that_asks_for_it(write: Write) -> None:
     path = write("extends: basis.yaml\n" + BASE)
     assert refusal(path).message == f"{path}:1: extends: {path.parent / 'basis.yaml'}: no such recipe"
