@@ -40,6 +40,7 @@ from nmt.system.errors import UserError, counted
 NMT = "nmt"
 CPUINFO = Path("/proc/cpuinfo")
 ZEN_3_OR_4 = 25  # AMD's processor family; Zen 3 has no AVX-512
+ROUNDED = ("bf16", "bf32")  # precisions of training that are said where a device is named
 NARROWEST_IN_TILES = 128  # d_model from which training in bf32 is faster than in fp32 on CPUs with AMX
 
 
@@ -114,7 +115,7 @@ def device_name(device: torch.device, with_threads: bool = True, precision: str 
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     how = ""
-    if precision in ("bf16", "bf32"):
+    if precision in ROUNDED:
         how = f", {precision}"
     elif fp32_multiplier() == NMT:
         how = ", C kernels"

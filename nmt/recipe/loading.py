@@ -309,8 +309,10 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, .
                 hint = f"write it like [{{file: {problem['input']}}}]"
             return path, f"must be a list (got {given})", hint
         case "model_type":
-            example = "{source: train.en, target: train.de}" if len(path) > 1 else "{key: value}"
-            if path[-1].isdigit() and isinstance(problem["input"], str):  # of a list of data sets
+            example = "{key: value}"
+            if len(path) > 1:  # of a list of data sets
+                example = "{source: train.en, target: train.de}"
+            if len(path) > 1 and path[-1].isdigit() and isinstance(problem["input"], str):
                 example = f"{{file: {problem['input']}}}"
             return path, f"must be keys with their values (got {given})", f"write them like {example}"
     whole = _whole_number(problem["input"])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from nmt.compute.choice import for_training, fp32_multiplier, training_precision
+from nmt.compute.choice import ROUNDED, for_training, fp32_multiplier, training_precision
 from nmt.data.corpus import TARGET_WORDS
 from nmt.data.data_report import mean_lengths, training_figures
 from nmt.data.folders import directory, look_up
@@ -169,7 +169,7 @@ def _update_seconds(plan: Plan, recipe: Recipe, device: torch.device, devices: i
     at_work = devices
     if device.type == "cpu":
         at_work = 1  # workers share the CPU
-        measured += f" in {precision}" if precision in ("bf16", "bf32") else f" by {fp32_multiplier()}"
+        measured += f" in {precision}" if precision in ROUNDED else f" by {fp32_multiplier()}"
     return plan.flops_per_update / (EFFICIENCY * peak * at_work), measured
 
 

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from nmt.checkpoint.reading import MANIFEST, POOR, Bundle, checkpoint_folders, checkpoint_path, prune
 from nmt.checkpoint.writing import Checkpoints, add_info
+from nmt.compute.choice import ROUNDED
 from nmt.data.corpus import TARGET_WORDS, Corpus
 from nmt.data.data_report import figures_of, read_report
 from nmt.data.epochs import AHEAD, EpochPlans, Update, mixture_of, remove_plans, updates_from
@@ -389,7 +390,7 @@ class Run:
         training = self.recipe.training
         say = self.console.say
         begin = f"resuming at update {self.state.step:,}" if self.state.step else "starting"
-        devices = self.group.place + (f" in {learner.precision}" if learner.precision in ("bf16", "bf32") else "")
+        devices = self.group.place + (f" in {learner.precision}" if learner.precision in ROUNDED else "")
         size = self.about["parameters"] / 1e6
         pairs = counted(len(learner.corpus), "pair")
         say(f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}")
